@@ -1,0 +1,5 @@
+"""`python -m envconvert`."""
+
+from envconvert.cli import main
+
+main()

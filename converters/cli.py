@@ -1,0 +1,333 @@
+"""The command line."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from envconvert.arrow import ArrowError, resolve
+from envconvert.formats.names import NAMES
+
+if TYPE_CHECKING:
+    from envconvert.formats.probe import Agent
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EPILOG = """\b
+  envconvert 'harbor->verifiers' SRC DST    the short form of convert; quote it, or the
+                                            shell takes > for a redirection
+  SRC is a folder, ORG/NAME on the Hub, or hf://datasets/ORG/NAME[@REV][/PATH].
+
+Exit codes: 0 all written (loaded, equal) · 2 wrong usage · 3 some tasks were refused, a framework did not load them or
+rewards differ · 4 nothing was written · 1 a fault in envconvert."""
+
+
+def main() -> None:
+    """Entry point of the command `envconvert`."""
+    try:
+        arrow = resolve(sys.argv[1:], NAMES, 1)
+    except ArrowError as error:
+        print(f"envconvert: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    if arrow.unquoted:
+        os.dup2(2, 1)  # the file behind standard output is gone: what would be printed goes to standard error
+    commands.main(args=arrow.arguments, prog_name="envconvert")
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="envconvert")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Convert RL environments between frameworks, and prove it with each of them."""
+    if "NO_COLOR" in os.environ:
+        context.color = False
+
+
+def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def together(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return together
+
+
+_KNOWN = click.Choice(NAMES)
+_READING = _options(
+    click.option("--from", "source_format", type=_KNOWN, help="Format of SRC, instead of finding it out."),
+    click.option("--name", metavar="ORG/NAME", help="Name of the taskset. [default: local/ and SRC's name]"),
+    click.option("--reward-key", metavar="KEY", help="The trained one of several rewards. [default: reward]"),
+)
+_TASKS = _options(
+    click.option("--tasks", metavar="GLOB", help="Only the tasks whose id matches."),
+    click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N of them."),
+)
+_OUTPUT = _options(
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else."),
+    click.option("--quiet", is_flag=True, help="Print errors only."),
+)
+_JOBS = click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="Tasks run at once.  [default: 1]"
+)
+_SOURCE = click.argument("source", metavar="SRC")
+
+
+class _FormatList(click.ParamType[list[str]]):
+    name = "formats"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        names = [part.strip() for part in value.split(",")]
+        for name in names:
+            if name not in NAMES:
+                self.fail(f"{name!r} is no format; there are {', '.join(NAMES)}", param, ctx)
+        return list(dict.fromkeys(names))
+
+
+@contextmanager
+def _bad_input() -> Iterator[None]:
+    """Turn what a person can mend into one line and its exit code."""
+    from envconvert.environments import FrameworkUnavailableError
+    from envconvert.formats.files import UnreadableSourceError
+    from envconvert.staging import OverlapError, TargetTakenError
+
+    try:
+        yield
+    except OverlapError as error:
+        _fail(str(error), 2)
+    except FrameworkUnavailableError as error:
+        _fail(str(error), 3)
+    except (UnreadableSourceError, TargetTakenError) as error:
+        _fail(str(error), 4)
+    except OSError as error:
+        _fail(f"{error.filename or 'the file system'}: {error.strerror or error}", 4)
+
+
+def _fail(message: str, code: int) -> None:
+    from envconvert.formats.losses import printable
+
+    click.echo(f"envconvert: {printable(message)}", err=True)
+    raise SystemExit(code)
+
+
+def _check_name(name: str | None) -> None:
+    from envconvert.formats.names import is_taskset_name
+
+    if name is not None and not is_taskset_name(name):
+        raise click.BadParameter(
+            f"{name!r} is not ORG/NAME of ASCII letters, digits, `-`, `_` and `.`", param_hint="--name"
+        )
+
+
+@commands.command()
+@_SOURCE
+@click.argument("target", metavar="DST")
+@click.option("--to", required=True, type=_FormatList(), metavar="F[,F…]", help=f"One or more of {', '.join(NAMES)}.")
+@_READING
+@_TASKS
+@click.option("--strict", is_flag=True, help="Refuse a task that would be degraded.")
+@click.option("--force", is_flag=True, help="Replace DST if envconvert wrote it.")
+@_OUTPUT
+def convert(
+    source: str,
+    target: str,
+    to: list[str],
+    source_format: str | None,
+    name: str | None,
+    reward_key: str | None,
+    tasks: str | None,
+    limit: int | None,
+    strict: bool,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Convert SRC to one format or more, at DST. With several, DST gets a folder for each."""
+    from envconvert import pipeline
+    from envconvert.report import to_json
+
+    _check_name(name)
+    with _bad_input():
+        reports = pipeline.convert(
+            source,
+            target,
+            to=to[0] if len(to) == 1 else to,
+            format=source_format,
+            name=name,
+            reward_key=reward_key,
+            tasks=tasks,
+            limit=limit,
+            strict=strict,
+            force=force,
+        )
+    if as_json:
+        click.echo(to_json(reports[0] if len(reports) == 1 else reports), nl=False)
+    elif not quiet:
+        for report in reports:
+            _print_losses(report.losses)
+            counts = report.tasks
+            click.echo(
+                f"{source} -> {report.target.formats[0]}: {counts.written} of {counts.read} tasks written to {target}"
+                f" ({counts.lossless} lossless, {counts.degraded} degraded, {counts.refused} refused)",
+                err=True,
+            )
+    codes = [report.exit_code for report in reports]
+    raise SystemExit(codes[0] if len(set(codes)) == 1 else 3)
+
+
+def _print_losses(losses: list[Any]) -> None:
+    """A line for each refused or degraded task's loss, and a count of the notes."""
+    from envconvert.formats.losses import Severity
+
+    colours = {Severity.REFUSED: "red", Severity.DEGRADED: "yellow"}
+    for loss in losses:
+        if loss.severity in colours:
+            code = click.style(f"{loss.severity} [{loss.code}]", fg=colours[loss.severity])
+            click.echo(f"{loss.task}: {loss.field}: {loss.message}; {loss.hint} {code}", err=True)
+    notes = sum(loss.severity is Severity.NOTE for loss in losses)
+    if notes:
+        click.echo(f"{notes} notes, which change nothing that runs, are in the report", err=True)
+
+
+@commands.command()
+@_SOURCE
+@click.option("--list", "list_ids", is_flag=True, help="Print the ids, one a line, in the order of the source.")
+@_READING
+@_TASKS
+@_OUTPUT
+def inspect(
+    source: str,
+    list_ids: bool,
+    source_format: str | None,
+    name: str | None,
+    reward_key: str | None,
+    tasks: str | None,
+    limit: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Say what is in SRC."""
+    from envconvert import inspection, pipeline
+    from envconvert.report import to_json
+
+    _check_name(name)
+    with _bad_input():
+        taskset = pipeline.read(
+            source, format=source_format, name=name, reward_key=reward_key, tasks=tasks, limit=limit
+        )
+        if list_ids:
+            click.echo("".join(f"{id}\n" for id in taskset.ids), nl=False)
+            return
+        found = inspection.inspect(taskset)
+    if as_json:
+        click.echo(to_json(found), nl=False)
+    elif not quiet:
+        _print_losses(found.losses)
+        click.echo(inspection.describe(found))
+    raise SystemExit(found.exit_code)
+
+
+@commands.command()
+@_OUTPUT
+def formats(as_json: bool, quiet: bool) -> None:
+    """Say which formats there are, and what each can hold."""
+    from envconvert import inspection
+    from envconvert.report import to_json
+
+    if as_json:
+        click.echo(to_json(inspection.catalogue()), nl=False)
+    elif not quiet:
+        click.echo(inspection.describe_catalogue())
+
+
+@commands.command()
+@click.argument("path")
+@click.option("--framework", "only", type=_KNOWN, help="Only this framework. [default: those whose format PATH holds]")
+@_TASKS
+@_OUTPUT
+def check(path: str, only: str | None, tasks: str | None, limit: int | None, as_json: bool, quiet: bool) -> None:
+    """Load PATH with the real frameworks; a tag is earned where all tasks load and a reference scores."""
+    from envconvert import checking
+    from envconvert.report import to_json
+
+    with _bad_input():
+        results = checking.check(path, framework=only, tasks=tasks, limit=limit, say=_say(quiet or as_json))
+    if as_json:
+        click.echo(to_json(results), nl=False)
+    elif not quiet:
+        for result in results:
+            click.echo(
+                f"{result.framework} {result.version}: {result.status}, {result.loaded} of {result.tasks} loaded"
+            )
+            for line in result.errors:
+                click.echo(f"  {line}")
+    raise SystemExit(0 if results and all(result.status == "earned" for result in results) else 3)
+
+
+@commands.command()
+@_SOURCE
+@click.argument("target", metavar="DST")
+@click.option("--agents", default="oracle,nop", metavar="A,B", help="oracle plays the reference, nop does nothing.")
+@_TASKS
+@_JOBS
+@_OUTPUT
+def parity(
+    source: str,
+    target: str,
+    agents: str,
+    tasks: str | None,
+    limit: int | None,
+    jobs: int,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Score SRC and DST with the real frameworks, on Docker, and compare the rewards."""
+    from envconvert import scoring
+    from envconvert.report import to_json
+
+    known: dict[str, Agent] = {"oracle": "oracle", "nop": "nop"}
+    if unknown := sorted(set(agents.split(",")) - set(known)):
+        raise click.BadParameter(f"{', '.join(unknown)}: there are {' and '.join(known)}", param_hint="--agents")
+    with _bad_input():
+        result = scoring.parity(
+            source,
+            target,
+            agents=[known[name] for name in agents.split(",")],
+            tasks=tasks,
+            limit=limit,
+            jobs=jobs,
+            say=_say(quiet or as_json),
+        )
+    if as_json:
+        click.echo(to_json(result), nl=False)
+    elif not quiet:
+        click.echo(scoring.describe(result))
+    raise SystemExit(0 if result.different == 0 and result.equal else 3)
+
+
+def _say(silent: bool) -> Callable[[str], None]:
+    """Where progress goes: a line on standard error, or nowhere."""
+    return (lambda line: None) if silent else (lambda line: click.echo(line, err=True))
+
+
+@commands.group()
+def cache() -> None:
+    """The environments of the real frameworks and the downloads that envconvert keeps."""
+
+
+@cache.command("list")
+def list_cache() -> None:
+    """Print what is in the cache, with sizes."""
+    from envconvert.cache import describe_cache
+
+    click.echo(describe_cache(), nl=False)
+
+
+@cache.command("clear")
+def clear_cache() -> None:
+    """Remove all of it."""
+    from envconvert.cache import clear
+
+    clear()

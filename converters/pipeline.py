@@ -1,0 +1,124 @@
+"""Read a source, write a taskset, and both in one go."""
+
+import os
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from envconvert.formats.catalogue import FORMATS, Format
+from envconvert.formats.files import Target, UnreadableSourceError
+from envconvert.formats.losses import Ledger
+from envconvert.formats.taskset import Taskset
+from envconvert.report import FILE, Report, report, to_json
+from envconvert.staging import check_apart, check_free, staged
+
+
+def read(
+    source: str | Path,
+    *,
+    format: str | None = None,
+    name: str | None = None,
+    reward_key: str | None = None,
+    tasks: str | None = None,
+    limit: int | None = None,
+) -> Taskset:
+    """The taskset at `source`: a folder, `hf://datasets/ORG/NAME[@REV][/PATH]`, or `ORG/NAME` on the Hub.
+
+    `format` is found out unless given. `name` is ORG/NAME; `reward_key` the trained one of several rewards; `tasks` a
+    glob over ids, and `limit` how many of them. Raises `UnreadableSourceError`.
+    """
+    from envconvert.hub import local_copy
+
+    folder, uri, revision = local_copy(source)
+    reader = FORMATS[format].reader if format else detect(folder).reader
+
+    def select(ids: Sequence[str]) -> Collection[str]:
+        return [id for id in ids if tasks is None or fnmatchcase(id, tasks)][:limit]
+
+    taskset = reader.read(folder, name=name, reward_key=reward_key, select=select)
+    if not taskset.ids:
+        what = f"no task matches {tasks!r}" if tasks is not None else "there is no task in it"
+        raise UnreadableSourceError(folder, f"{what}; envconvert inspect --list prints the ids")
+    return taskset.from_address(uri, revision)
+
+
+def detect(folder: Path) -> Format:
+    """The format of what is stored at `folder`. Raises `UnreadableSourceError`."""
+    for format in FORMATS.values():
+        if format.reader.detect(folder):
+            return format
+    known = "; ".join(f"{format.name}: {format.reads}" for format in FORMATS.values())
+    raise UnreadableSourceError(folder, f"it is of no known format ({known}); --from says which to try")
+
+
+def write(taskset: Taskset, target: str | Path, *, format: str, strict: bool = False, force: bool = False) -> Report:
+    """Write `taskset` as `format` to the folder `target`, which appears only when all of it is there.
+
+    `strict` refuses degraded tasks; `force` replaces a folder that envconvert wrote. Where no task can be written,
+    nothing is. Raises `TargetTakenError`.
+    """
+    place = Path(target)
+    check_free(place, force=force)
+    try:
+        with staged(place) as stage:
+            return _fill(taskset, stage, FORMATS[format], strict)
+    except _NothingWrittenError as nothing:
+        return nothing.report
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    *,
+    to: str | Sequence[str],
+    format: str | None = None,
+    name: str | None = None,
+    reward_key: str | None = None,
+    tasks: str | None = None,
+    limit: int | None = None,
+    strict: bool = False,
+    force: bool = False,
+) -> list[Report]:
+    """Read `source` and write it to `target`, with several formats to a folder for each; one report a format.
+
+    The options are those of `read` and `write`. Raises `OverlapError` too.
+    """
+    place = Path(target)
+    if os.path.exists(source):
+        check_apart(Path(source), place)
+    check_free(place, force=force)
+    taskset = read(source, format=format, name=name, reward_key=reward_key, tasks=tasks, limit=limit)
+    if isinstance(to, str):
+        return [write(taskset, place, format=to, strict=strict, force=force)]
+    reports: list[Report] = []
+    try:
+        with staged(place) as stage:
+            for each in to:
+                try:
+                    reports.append(_fill(taskset, stage / each, FORMATS[each], strict))
+                except _NothingWrittenError as nothing:
+                    reports.append(nothing.report)
+                    (stage / each).rmdir()
+            if not any(stage.iterdir()):
+                raise _NothingWrittenError(reports[-1])
+    except _NothingWrittenError:
+        pass
+    return reports
+
+
+class _NothingWrittenError(Exception):
+    """Every task was refused: unwinds the staging, so that nothing appears at the target."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self.report = report
+
+
+def _fill(taskset: Taskset, folder: Path, format: Format, strict: bool) -> Report:
+    target, ledger = Target(folder), Ledger(strict=strict)
+    format.write(taskset, target, ledger)
+    result = report(taskset, format.name, target, ledger)
+    if ledger.written == 0:
+        raise _NothingWrittenError(result)
+    (folder / FILE).write_text(to_json(result), "utf-8")
+    return result

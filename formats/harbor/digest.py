@@ -1,0 +1,80 @@
+"""The digest by which Harbor names a task's content in dataset.toml (harbor/publisher/packager.py of 0.25.0).
+
+SHA-256 over the lines `path NUL sha256-of-content LF` of the files that Harbor publishes, sorted by path. Modes and
+empty folders do not count.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+
+from pathspec import GitIgnoreSpec, PathSpec
+
+from envconvert.formats.files import Tree
+
+_SINGLE = ("task.toml", "instruction.md", "README.md", "trajectory.json")
+_FOLDERS = ("environment/", "tests/", "solution/", "steps/")
+_DEFAULT_IGNORES = ("__pycache__/", "*.pyc", ".DS_Store", "*.swp", "*.swo", "*~")  # a task's .gitignore replaces them
+_IGNORE_FILE = ".harborignore"
+_SCOPES = GitIgnoreSpec.from_lines(("/tests/", "/solution/", "/steps/*/tests/", "/steps/*/solution/"))
+
+
+def package_digest(tree: Tree) -> str:
+    """`sha256:<64 hex>` of the task folder `tree`."""
+    whole = hashlib.sha256()
+    for path in published(tree):
+        with open(tree.root / path, "rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        whole.update(f"{path}\0{content}\n".encode())
+    return f"sha256:{whole.hexdigest()}"
+
+
+def published(tree: Tree) -> list[str]:
+    """The files that Harbor publishes, sorted by path."""
+    ignores: list[str] | tuple[str, ...] = _DEFAULT_IGNORES
+    if tree.holds(".gitignore"):
+        ignores = (tree.root / ".gitignore").read_text().splitlines()
+    dropped = PathSpec.from_lines("gitignore", ignores)
+    excluded = _excluder(tree)
+    return sorted(path for path in _candidates(tree) if not excluded(path) and not dropped.match_file(path))
+
+
+def _candidates(tree: Tree) -> Iterator[str]:
+    """Files in the places that Harbor looks at; a link counts where it leads to a file."""
+    for entry in tree.entries:
+        is_file = entry.kind == "file" or (entry.kind == "link" and (tree.root / entry.path).is_file())
+        if is_file and (entry.path in _SINGLE or entry.path.startswith(_FOLDERS)):
+            yield entry.path
+
+
+def ignore_files(tree: Tree) -> list[str]:
+    """Paths of the .harborignore files that Harbor heeds."""
+    return [
+        entry.path
+        for entry in tree.entries
+        if entry.kind != "folder" and entry.path.endswith(f"/{_IGNORE_FILE}") and _SCOPES.match_file(entry.path)
+    ]
+
+
+def _excluder(tree: Tree) -> Callable[[str], bool]:
+    """Whether .harborignore keeps a path out: the rules of every folder above it, the deepest match last."""
+    specs = {
+        path.rpartition("/")[0]: GitIgnoreSpec.from_lines((tree.root / path).read_text().splitlines())
+        for path in ignore_files(tree)
+    }
+
+    def excluded(path: str) -> bool:
+        if path.rpartition("/")[2] == _IGNORE_FILE:
+            return True
+        parts = path.split("/")
+        for depth in range(1, len(parts) + 1):
+            here = "/".join(parts[:depth]) + ("/" if depth < len(parts) else "")
+            verdict = False
+            for folder, spec in specs.items():  # shallow before deep: entries are sorted
+                if here.startswith(f"{folder}/") and here != f"{folder}/":
+                    found = spec.check_file(here.removeprefix(f"{folder}/")).include
+                    verdict = verdict if found is None else found
+            if verdict:
+                return True
+        return False
+
+    return excluded

@@ -1,0 +1,62 @@
+"""How the real Harbor loads and scores task folders: its own classes, and `harbor run` on Docker, one job a task."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from envconvert.formats.harbor.reader import find
+from envconvert.formats.probe import Agent, Framework, Loaded, Score, designated, tail
+
+_LOADER = Path(__file__).with_name("drivers") / "load_harbor.py"
+
+
+class HarborProbe:
+    """Harbor 0.25.0."""
+
+    framework = Framework(name="harbor", requirement="harbor==0.25.0", python=(3, 12), megabytes=300)
+
+    def load(self, python: Path, source: Path) -> Loaded:
+        """Every task folder of `source` through `harbor.models.task.task.Task`."""
+        found = {str(item.path): item.id for item in find(source)}
+        done = subprocess.run(
+            [python, _LOADER], input=json.dumps(list(found)), env=_environment(), capture_output=True, text=True
+        )
+        if done.returncode:
+            return Loaded(tasks=(), errors=(f"the loader failed: {tail(done.stderr)}",))
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        return Loaded(
+            tasks=tuple(found[answer["folder"]] for answer in answers if answer["error"] is None),
+            errors=tuple(f"{found[a['folder']]}: {a['error']}" for a in answers if a["error"] is not None),
+        )
+
+    def score(self, python: Path, source: Path, task: str, agent: Agent, reward_key: str | None, work: Path) -> Score:
+        """`harbor run` for one task; its exit status says nothing, so the trial's result.json is read."""
+        folder = next((item.path for item in find(source) if item.id == task), None)
+        if folder is None:
+            return Score(None, f"{source} has no task {task}")
+        command = [str(python.with_name("harbor")), "run", "-p", str(folder), "-a", agent]
+        command += ["-o", str(work), "--job-name", "parity", "-q", "-y"]
+        done = subprocess.run(
+            command, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+        )
+        results = sorted(work.glob("parity/*/result.json"))
+        if not results:
+            return Score(None, f"Harbor ran no trial: {tail(done.stderr or done.stdout)}")
+        return _score(json.loads(results[0].read_bytes()), reward_key)
+
+
+def _score(result: dict[str, Any], reward_key: str | None) -> Score:
+    verified = result.get("verifier_result")
+    if verified is not None:
+        return designated(verified["rewards"], reward_key)
+    error = result.get("exception_info") or {}
+    return Score(None, f"{error.get('exception_type', 'no reward')}: {tail(error.get('exception_message', ''))}")
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "HARBOR_TELEMETRY": "0"}
+
+
+PROBE = HarborProbe()

@@ -1,0 +1,77 @@
+"""How a real framework is asked whether it loads a taskset, and what reward it gives.
+
+A framework is never imported here: it lives in a virtual environment of its own (`Environment`), and is run there as a
+process. A format's `probe` module holds the one `Probe` that knows its commands and its results.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+Agent = Literal["oracle", "nop"]
+"""`oracle` plays the task's reference, `nop` does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A framework's release and what it takes to install it."""
+
+    name: str
+    requirement: str
+    """For pip, pinned."""
+    python: tuple[int, int]
+    """The oldest Python it runs on."""
+    megabytes: int
+    """Its size when installed, measured."""
+
+    @property
+    def release(self) -> str:
+        """The pinned version."""
+        return self.requirement.rpartition("==")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a framework made of one task and agent: a reward, or None and the reason."""
+
+    reward: float | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Which tasks a framework loaded: ids, and a line for each that it did not."""
+
+    tasks: tuple[str, ...]
+    errors: tuple[str, ...]
+
+
+class Probe(Protocol):
+    """Runs one framework on a taskset that is stored in its format."""
+
+    framework: Framework
+
+    def load(self, python: Path, source: Path) -> Loaded:
+        """Load every task of `source` with the framework's own loader. `python` is the environment's interpreter."""
+
+    def score(self, python: Path, source: Path, task: str, agent: Agent, reward_key: str | None, work: Path) -> Score:
+        """Score `task` of `source` in a job of its own on Docker; `work` is an empty folder for its output."""
+
+
+def designated(rewards: dict[str, float] | None, key: str | None) -> Score:
+    """The trained one of `rewards`: `key` (default `reward`), else the only one."""
+    wanted = key or "reward"
+    if not rewards:
+        return Score(None, "no reward was given")
+    if wanted in rewards:
+        return Score(float(rewards[wanted]))
+    if len(rewards) == 1:
+        return Score(float(next(iter(rewards.values()))))
+    return Score(None, f"no reward is named {wanted!r}; there are {', '.join(sorted(rewards))}")
+
+
+def tail(text: str, lines: int = 3) -> str:
+    """The last lines of a program's output, on one line."""
+    kept: Sequence[str] = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
+    return " / ".join(kept)

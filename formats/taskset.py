@@ -1,0 +1,304 @@
+"""The shared taskset: what an RL environment is, whatever framework stores it.
+
+Every reader makes a `Taskset`, every writer takes one. Values are typed and immutable; a source's spelling is resolved
+where it enters, and a part that is not said is None or empty, never a default of ours: what an absent value means is
+written in the field. Times are in seconds, sizes in mebibytes.
+
+Parts come in with the first format that reads and writes them. Today that is a Harbor task: an agent that works in a
+container, and tests in that container whose reward files score it.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from envconvert.formats.files import Tree
+from envconvert.formats.losses import Ledger
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every part: immutable, and made by naming its fields."""
+
+
+class Author(Part, frozen=True, kw_only=True):
+    """Who wrote a task or a taskset."""
+
+    name: str
+    email: str | None = None
+
+
+class Message(Part, frozen=True, kw_only=True):
+    """One message of a prompt."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    text: str
+
+
+class Act(Part, frozen=True, kw_only=True, tag="act"):
+    """The agent works with the container and its tools until it stops."""
+
+    resumes: str | None = None
+    """A file of the source that holds an earlier trajectory to go on from."""
+
+
+class Step(Part, frozen=True, kw_only=True):
+    """One turn of a task that has several, known beforehand."""
+
+    name: str
+    prompt: tuple[Message, ...]
+
+
+class Steps(Part, frozen=True, kw_only=True, tag="steps"):
+    """Turns known beforehand in one container; what each holds besides its prompt is in `Task.native` for now."""
+
+    steps: tuple[Step, ...]
+    total: Literal["mean", "final"]
+    """How the rewards of the steps make the reward of the task."""
+
+
+class NetworkPolicy(Part, frozen=True, kw_only=True):
+    """What may be reached: everything, nothing, or `hosts` (names, `*.suffix`, addresses, CIDR ranges)."""
+
+    mode: Literal["public", "no-network", "allowlist"]
+    hosts: tuple[str, ...] | None = None
+
+
+class Healthcheck(Part, frozen=True, kw_only=True):
+    """A command that must succeed before the agent starts. `interval`, `timeout` and the two `start_…` in seconds."""
+
+    command: str
+    interval: float = 5.0
+    timeout: float = 30.0
+    start_period: float = 0.0
+    start_interval: float = 5.0
+    retries: int = 3
+
+
+class Tpu(Part, frozen=True, kw_only=True):
+    """A TPU slice: its type and its topology, such as `2x2x1`."""
+
+    type: str
+    topology: str
+
+
+class Build(Part, frozen=True, kw_only=True):
+    """How to make an image: a context with a Dockerfile, a compose file, or both."""
+
+    context: Tree
+    dockerfile: str | None = None
+    """Path in the context."""
+    compose: str | None = None
+    """Path in the context; the agent's service is `main`."""
+
+
+class Container(Part, frozen=True, kw_only=True):
+    """Where the agent works.
+
+    At run time `image` wins where it is present or can be pulled, else `build`; neither is an error that names both.
+    """
+
+    image: str | None = None
+    build: Build | None = None
+    files: Tree | None = None
+    """Put into the working folder before the agent starts."""
+    workdir: str | None = None
+    """None: the image's WORKDIR."""
+    user: str | int | None = None
+    """Who the agent's commands run as; None: the image's USER."""
+    env: Mapping[str, str] = {}
+    """`${VAR}` and `${VAR:-default}` as whole values stay references, resolved on the host at run time."""
+    cpus: int | float | None = None
+    memory_mb: int | None = None
+    storage_mb: int | None = None
+    gpus: int | None = None
+    gpu_types: tuple[str, ...] | None = None
+    tpu: Tpu | None = None
+    os: Literal["linux", "windows"] = "linux"
+    network: NetworkPolicy = NetworkPolicy(mode="public")
+    agent_network: NetworkPolicy | None = None
+    """While the agent works; None: `network`."""
+    healthcheck: Healthcheck | None = None
+    skills: str | None = None
+    """A folder in the container that holds the agent's skills."""
+
+
+class Server(Part, frozen=True, kw_only=True):
+    """A tool server for the agent, spoken to by MCP."""
+
+    name: str
+    transport: Literal["stdio", "sse", "streamable-http"] = "sse"
+    url: str | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    headers: Mapping[str, str] = {}
+
+
+class Artifact(Part, frozen=True, kw_only=True):
+    """A path of the container that is kept after the run."""
+
+    source: str
+    destination: str | None = None
+    exclude: tuple[str, ...] = ()
+    service: str | None = None
+
+
+class Collect(Part, frozen=True, kw_only=True):
+    """A command run after the agent and before the tests."""
+
+    command: str
+    service: str = "main"
+    timeout: float = 60.0
+    user: str | int | None = None
+
+
+class Tests(Part, frozen=True, kw_only=True):
+    """What scores the container when the agent has stopped."""
+
+    files: Tree | None
+    command: str
+    """The script that is run, as a path in `files`."""
+    env: Mapping[str, str] = {}
+    user: str | int | None = None
+    network: NetworkPolicy | None = None
+    separate: bool | None = None
+    """Whether they run in a container of their own; None: only if `container` is given."""
+    container: Container | None = None
+    """That container; None: a fresh one like the agent's."""
+    container_build_timeout: float | None = None
+    artifacts: tuple[Artifact | str, ...] = ()
+    collect: tuple[Collect, ...] = ()
+    ignores: tuple[str, ...] = ()
+    """Files of the source, in gitignore syntax, that keep test or reference files out of the container."""
+
+
+class Script(Part, frozen=True, kw_only=True, tag="script"):
+    """The reward is what the tests leave in `/logs/verifier/reward.json`, else in `reward.txt`.
+
+    A missing, empty, nested or non-finite reward is an error, never 0; nothing is clamped.
+    """
+
+    key: str = "reward"
+    """The trained one of several named rewards; where it is absent and only one is there, that one."""
+
+
+class Attempt(Part, frozen=True, kw_only=True):
+    """A try at the task: files and the command that plays it."""
+
+    files: Tree
+    command: str
+    env: Mapping[str, str] = {}
+
+
+class Limits(Part, frozen=True, kw_only=True):
+    """The only place for times, in seconds. None: no limit."""
+
+    build: float | None = None
+    agent: float | None = None
+    tests: float | None = None
+
+
+class Needs(Part, frozen=True, kw_only=True):
+    """What must be there to run the task."""
+
+    docker: bool = False
+    gpus: int = 0
+    variables: tuple[str, ...] = ()
+    """Names of host variables that have no default."""
+
+
+class Package(Part, frozen=True, kw_only=True):
+    """How the task is published on its own: `name` is ORG/NAME."""
+
+    name: str
+    version: str | None = None
+    description: str = ""
+    authors: tuple[Author, ...] = ()
+    keywords: tuple[str, ...] = ()
+
+
+class Task(Part, frozen=True, kw_only=True):
+    """One task."""
+
+    id: str
+    schema_version: str | None = None
+    """Of the source's own format, as it spells it."""
+    origin: str | None = None
+    """Where the source says the task is from; free text."""
+    package: Package | None = None
+    prompt: tuple[Message, ...]
+    interaction: Act | Steps
+    container: Container
+    servers: tuple[Server, ...] = ()
+    tests: Tests
+    reward: Script
+    reference: Attempt | None = None
+    """The gold attempt; the one that does nothing exists without being written down."""
+    limits: Limits = Limits()
+    needs: Needs = Needs()
+    metadata: Mapping[str, Any] = {}
+    native: Mapping[str, "Native"] = {}
+    """By format: the files that format stored the task in, so that going back gives the same bytes."""
+
+
+class Native(Part, frozen=True, kw_only=True):
+    """A task as its source stored it, and the mark of the parts that were read from it."""
+
+    files: Tree
+    place: str
+    """Path below the source, with `/`; empty where the source is the task."""
+    mark: str
+
+
+def mark(task: Task) -> str:
+    """A digest of everything in `task` but `native`: a writer carries the native files only while it is unchanged."""
+    parts = msgspec.structs.replace(task, native={})
+    return hashlib.sha256(repr(parts).encode()).hexdigest()  # a tree is represented by its root: its bytes stay unread
+
+
+class TasksetSource(Part, frozen=True, kw_only=True):
+    """Where a taskset came from. `uri` is the base name of a local folder, else the address."""
+
+    format: str
+    uri: str
+    revision: str | None = None
+
+
+Select = Callable[[Sequence[str]], Collection[str]]
+"""Chooses among the ids of a source, given in its order."""
+
+
+def every(ids: Sequence[str]) -> Collection[str]:
+    """The `Select` that leaves nothing out."""
+    return ids
+
+
+class Taskset(Part, frozen=True, kw_only=True):
+    """A set of tasks under one name. Iterate it for its tasks: each iteration reads them again, one at a time."""
+
+    name: str
+    """ORG/NAME"""
+    version: str | None = None
+    description: str = ""
+    licence: str | None = None
+    authors: tuple[Author, ...] = ()
+    keywords: tuple[str, ...] = ()
+    source: TasksetSource
+    reward: Script = Script()
+    """The rule of tasks that do not say another."""
+    ids: tuple[str, ...]
+    """Of the tasks that were found and selected, in order, those that cannot be read included."""
+    tasks: Callable[[Ledger], Iterator[Task]]
+    """Reads the tasks in order, and records in the ledger what each lost and which are refused."""
+
+    def __iter__(self) -> Iterator[Task]:
+        return self.tasks(Ledger())
+
+    def from_address(self, uri: str, revision: str | None) -> "Taskset":
+        """This taskset, as found at `uri`."""
+        return msgspec.structs.replace(self, source=msgspec.structs.replace(self.source, uri=uri, revision=revision))
+
+    def of(self, tasks: Callable[[Ledger], Iterator[Task]]) -> "Taskset":
+        """This taskset with another way to its tasks, such as one that leaves some out."""
+        return msgspec.structs.replace(self, tasks=tasks)

@@ -1,0 +1,10 @@
+"""Verifiers 0.4.0 (v1): a package that pip installs, whose tasks are Harbor folders beside the module.
+
+    pyproject.toml
+    README.md
+    <module>/__init__.py        exports one Taskset and one Env
+            /taskset.jsonl      what the task folders do not say: name, reward key
+            /tasks/<id>/        Harbor task folders, carried unchanged
+
+The module's code is the same for every taskset: `package/`, copied as it stands.
+"""

@@ -1,0 +1,25 @@
+"""`--env.agent.harness.id envconvert-nop`: do nothing, and be graded for it."""
+
+import verifiers.v1 as vf
+
+__all__ = ["NopHarness"]
+
+
+class NopHarness(vf.Harness[vf.HarnessConfig]):
+    """An agent that does nothing and succeeds."""
+
+    APPENDS_SYSTEM_PROMPT = True  # no prompt is used, so none is rewritten
+    SUPPORTS_MCP = True  # tools are not used either
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace,
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+    ) -> vf.ProgramResult:
+        """Succeed at once."""
+        return vf.ProgramResult(0, "", "")

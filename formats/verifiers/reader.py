@@ -1,0 +1,62 @@
+"""Verifiers packages that envconvert wrote, read back: the same bytes, modes, links and empty folders."""
+
+from pathlib import Path
+
+import msgspec
+
+from envconvert.formats.files import UnreadableSourceError
+from envconvert.formats.harbor import reader as harbor
+from envconvert.formats.harbor.config import AuthorTable
+from envconvert.formats.taskset import Author, Select, Taskset, TasksetSource, every
+
+
+class Header(msgspec.Struct, kw_only=True):
+    """The first line of taskset.jsonl."""
+
+    name: str
+    version: str | None = None
+    description: str = ""
+    licence: str | None = None
+    authors: list[AuthorTable] = []
+    keywords: list[str] = []
+    reward_key: str = "reward"
+
+
+def find(source: Path) -> Path | None:
+    """The module folder of the package at `source`, which may be that folder itself; None where there is none."""
+    found = sorted(
+        path.parent for path in [source / "taskset.jsonl", *source.glob("*/taskset.jsonl")] if path.is_file()
+    )
+    modules = [folder for folder in found if (folder / "tasks").is_dir() and (folder / "__init__.py").is_file()]
+    return modules[0] if len(modules) == 1 else None
+
+
+def detect(source: Path) -> bool:
+    """Whether `source` is a package that envconvert wrote."""
+    return find(source) is not None
+
+
+def read(source: Path, *, name: str | None, reward_key: str | None, select: Select = every) -> Taskset:
+    """The taskset of the package at `source`. `name` and `reward_key` override what it says of itself."""
+    module = find(source)
+    if module is None:
+        raise UnreadableSourceError(
+            source, "it is no Verifiers package that envconvert wrote; others cannot be read yet"
+        )
+    try:
+        with open(module / "taskset.jsonl", "rb") as lines:
+            header = msgspec.json.decode(lines.readline(), type=Header)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UnreadableSourceError(module / "taskset.jsonl", f"its first line cannot be read: {error}") from None
+    tasks = harbor.read(
+        module / "tasks", name=name or header.name, reward_key=reward_key or header.reward_key, select=select
+    )
+    return msgspec.structs.replace(
+        tasks,
+        version=header.version,
+        description=header.description,
+        licence=header.licence,
+        authors=tuple(Author(name=author.name, email=author.email) for author in header.authors),
+        keywords=tuple(header.keywords),
+        source=TasksetSource(format="verifiers", uri=source.name),
+    )

@@ -1,0 +1,150 @@
+"""The taskset written as a Verifiers package."""
+
+import json
+import keyword
+import re
+import sys
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from envconvert.formats import losses
+from envconvert.formats.files import Target, Tree
+from envconvert.formats.harbor.writer import write_folder
+from envconvert.formats.losses import Ledger, Loss
+from envconvert.formats.taskset import Task, Taskset
+
+NAME = "verifiers"
+_RELEASE = "0.4.0"
+
+# A module of one of these names would hide, or be hidden by, what Verifiers or Python imports under it.
+_BUILT_IN = {"harbor", "nemo_gym", "openenv", "textarena", "verifiers", "pydantic", "datasets", "openai", "envconvert"}
+_LIBRARY = set(sys.stdlib_module_names) | {
+    # in some of Python 3.11 to 3.14 only: the same name is prefixed on all of them
+    *(
+        "_zstd",
+        "aifc",
+        "annotationlib",
+        "asynchat",
+        "asyncore",
+        "audioop",
+        "cgi",
+        "cgitb",
+        "chunk",
+        "compression",
+        "crypt",
+    ),
+    *("distutils", "imghdr", "imp", "mailcap", "msilib", "nis", "nntplib", "ossaudiodev", "pipes", "smtpd", "sndhdr"),
+    *("spwd", "sunau", "telnetlib", "uu", "xdrlib", "lib2to3"),
+}
+
+# What hatchling's wheels leave out whatever they are told (hatchling/builders/constants.py).
+_EXCLUDED = {"__pycache__", ".venv", ".git", ".hg", ".hatch", ".tox", ".nox", ".ruff_cache", ".pytest_cache"} | {
+    ".mypy_cache",
+    ".pixi",
+    ".DS_Store",
+}
+
+
+def module_name(name: str) -> str:
+    """The module of the taskset ORG/NAME: NAME in lower case with `_`, prefixed `env_` where that name is taken."""
+    module = re.sub(r"[^a-z0-9_]", "_", name.rpartition("/")[2].lower())
+    if not module.isidentifier() or keyword.iskeyword(module) or module in _BUILT_IN | _LIBRARY:
+        return f"env_{module}"
+    return module
+
+
+def write(taskset: Taskset, target: Target, ledger: Ledger) -> None:
+    """Write `taskset` to `target`."""
+    module = module_name(taskset.name)
+    first: Task | None = None
+    for task in taskset.tasks(ledger):
+        if not ledger.admit(task.id, list(_losses(task))):
+            continue
+        write_folder(task, target, f"{module}/tasks/{task.id}")
+        ledger.written += 1
+        first = first or task
+    package = files(__package__) / "package"
+    for source in _sources(package):
+        target.write(f"{module}/{source.name}", source.read_bytes())
+    target.write(f"{module}/taskset.jsonl", _header(taskset))
+    values: dict[str, Any] = {
+        "name": taskset.name,
+        "module": module,
+        "distribution": module.replace("_", "-"),
+        "version": _version(taskset.version),
+        "description": _one_line(taskset.description) or f"{taskset.name} for Verifiers.",
+        "release": _RELEASE,
+        "tasks": ledger.written,
+        "example": first.id if first else "",
+        "reward_key": taskset.reward.key,
+    }
+    for name in ("pyproject.toml", "README.md"):
+        template = (package / f"{name}.jinja").read_text("utf-8")
+        target.write(name, _ENVIRONMENT.from_string(template).render(values))
+
+
+_ENVIRONMENT = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False)
+_ENVIRONMENT.filters["toml"] = lambda text: json.dumps(text, ensure_ascii=False)  # TOML's basic strings are JSON's
+
+
+def _sources(package: Traversable) -> list[Traversable]:
+    return sorted((item for item in package.iterdir() if item.name.endswith(".py")), key=lambda item: item.name)
+
+
+def _header(taskset: Taskset) -> str:
+    header = {
+        "name": taskset.name,
+        "version": taskset.version,
+        "description": taskset.description,
+        "licence": taskset.licence,
+        "authors": [{"name": author.name, "email": author.email} for author in taskset.authors],
+        "keywords": list(taskset.keywords),
+        "reward_key": taskset.reward.key,
+    }
+    return json.dumps(header, ensure_ascii=False) + "\n"
+
+
+def _version(version: str | None) -> str:
+    """A version that pip takes: the taskset's own where it is one."""
+    return (
+        version if version and re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", version) else "0.1.0"
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _losses(task: Task) -> Iterator[Loss]:
+    if task.container.user not in (None, "root", 0):
+        yield losses.AGENT_HOME.loss(task=task.id, format=NAME, field="container.user", value=task.container.user)
+    native = task.native.get("harbor")
+    if native is not None:
+        yield from _wheel_losses(task.id, native.files)
+
+
+def _wheel_losses(task: str, tree: Tree) -> Iterator[Loss]:
+    """What a wheel of the package lacks; in place, or installed with -e, everything is there."""
+
+    def loss(kind: losses.Kind, path: str, value: object = None) -> Loss:
+        return kind.loss(task=task, format=NAME, field=path, value=value)
+
+    holders = {entry.path.rpartition("/")[0] for entry in tree.entries}
+    for entry in tree.entries:
+        name = entry.path.rpartition("/")[2]
+        if name in _EXCLUDED:
+            yield loss(losses.WHEEL_EXCLUDED, entry.path, name)
+        elif losses.printable(name) != name:
+            yield loss(losses.WHEEL_NAME, entry.path, name)
+        elif entry.kind == "folder" and entry.path not in holders:
+            yield loss(losses.WHEEL_FOLDER, entry.path, name)
+        elif entry.kind == "link":
+            yield loss(losses.WHEEL_LINK, entry.path, (tree.root / entry.path).readlink().as_posix())
+        elif entry.kind == "file":
+            mode = (tree.root / entry.path).lstat().st_mode & 0o7777
+            if mode not in (0o644, 0o755):
+                yield loss(losses.WHEEL_MODE, entry.path, f"{mode:o}")
