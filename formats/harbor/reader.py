@@ -129,6 +129,8 @@ def _task_folders(root: Path) -> Iterator[str]:
         folder = pending.pop()
         with os.scandir(root / folder) as entries:
             items = {item.name: item for item in entries}
+        if "taskset.jsonl" in items:
+            continue  # the tasks in there are those of another layout of ours
         if folder and ("task.toml" in items or _looks_like_task(set(items))):
             yield folder
             continue
@@ -180,7 +182,7 @@ def read_task(item: FoundTask, reward: Script, notes: list[Loss]) -> Task:
     """Read one folder; what is noteworthy about it is appended to `notes`. Raises `RefusedError`."""
     try:
         tree = walk(item.path)
-        if os.path.islink(item.path) and not _stays_inside(item):
+        if not Path(os.path.realpath(item.path)).is_relative_to(os.path.realpath(item.path.parent)):
             raise UnsafeTreeError(losses.LINK_OUTSIDE, ".", value=os.readlink(item.path))
         if not tree.holds("task.toml", "file", "link"):
             raise ConfigError(losses.CONFIG_MISSING, "task.toml")
@@ -195,11 +197,6 @@ def read_task(item: FoundTask, reward: Script, notes: list[Loss]) -> Task:
         reason = error.strerror or type(error).__name__
         raise RefusedError(losses.UNREADABLE.loss(task=item.id, format=NAME, field=place, value=reason)) from None
     return msgspec.structs.replace(task, native={NAME: Native(files=tree, place=item.place, mark=mark(task))})
-
-
-def _stays_inside(item: FoundTask) -> bool:
-    """Whether a task folder that is a link points at a folder beside it."""
-    return os.path.dirname(os.path.realpath(item.path)).startswith(os.path.realpath(item.path.parent))
 
 
 def _content(tree: Tree, path: str) -> bytes:

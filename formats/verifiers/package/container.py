@@ -21,20 +21,16 @@ def as_user(runtime: vf.Runtime, user: str | int | None) -> vf.Runtime:
     return runtime.with_user(None if user is None else str(user))
 
 
-async def run_as_root(runtime: vf.Runtime, *command: str) -> str:
-    """Run a command as root and return its standard output.
+async def run_as_root(runtime: vf.Runtime, *command: str) -> None:
+    """Run a command as root.
 
     Raises:
         ContainerError: it failed.
     """
     result = await runtime.with_user("root").run(list(command), {})
     if result.exit_code != 0:
-        raise ContainerError(f"{' '.join(command)!r} exited {result.exit_code}: {_tail(result)}")
-    return str(result.stdout)
-
-
-def _tail(result: vf.ProgramResult) -> str:
-    return (result.stderr or result.stdout).strip()[-1000:]
+        said = (result.stderr or result.stdout).strip()[-1000:]
+        raise ContainerError(f"{' '.join(command)!r} exited {result.exit_code} in the container: {said}")
 
 
 def move_to(runtime: vf.Runtime, workdir: str) -> None:

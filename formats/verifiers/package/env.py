@@ -5,7 +5,7 @@ import asyncio
 import verifiers.v1 as vf
 
 from . import images
-from .taskset import FolderTask, require_docker
+from .task import FolderTask, require_docker
 
 
 class FolderEnvConfig(vf.SingleAgentEnvConfig):

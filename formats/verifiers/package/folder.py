@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from .task_toml import Phase, TaskToml
 
@@ -60,6 +61,8 @@ def read(path: Path) -> Folder:
         FolderError: naming the file, the field, its value and what to do.
         OSError: a file cannot be read.
     """
+    if not (path / "task.toml").is_file():
+        raise FolderError("task.toml is missing; a Harbor task needs one, if only an empty one")
     config = _read_config(path / "task.toml")
     problem = next(_unsupported(path, config), None) or next(_missing(path, config), None)
     if problem is not None:
@@ -82,11 +85,13 @@ def _read_config(path: Path) -> TaskToml:
     except tomllib.TOMLDecodeError as error:
         raise FolderError(f"task.toml is not TOML: {error}") from None
     except ValidationError as error:
-        faults = (
-            f"{'.'.join(map(str, fault['loc']))} = {fault['input']!r}: {fault['msg']}"
-            for fault in error.errors(include_url=False)
-        )
-        raise FolderError(f"task.toml: {'; '.join(faults)}") from None
+        raise FolderError(f"task.toml: {'; '.join(map(_fault, error.errors(include_url=False)))}") from None
+
+
+def _fault(fault: ErrorDetails) -> str:
+    field, value, message = ".".join(map(str, fault["loc"])), fault["input"], fault["msg"].removeprefix("Value error, ")
+    # A whole table is not shown: it may hold what is no business of a log.
+    return f"{field}: {message}" if isinstance(value, dict | list) else f"{field} = {value!r}: {message}"
 
 
 def _unsupported(path: Path, config: TaskToml) -> Iterator[str]:

@@ -1,20 +1,16 @@
-"""The Docker image of a task: what it is called, how it comes to be on this machine, what it says about itself.
+"""The Docker image of a task: how it comes to be on this machine, and what it says about itself.
 
 Only the docker command is used. Every image is provided once in a process, however many rollouts ask for it: the first
 one does the work in a thread of its own, the others wait for the same future.
 """
 
 import asyncio
-import hashlib
 import json
 import os
-import re
 import signal
-import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -47,34 +43,6 @@ class ImageConfig:
 
     workdir: str
     entrypoint: tuple[str, ...]
-
-
-def local_tag(module: str, context: Path, docker_image: str | None) -> str:
-    """The tag on this machine for the image of the build context: another one as soon as anything in it changes."""
-    digest = hashlib.sha256((docker_image or "").encode())
-    for entry in _entries(context, ""):
-        digest.update(entry)
-    # An image name allows less than a module's: lower case, no underscore at the ends, not more than two in a row.
-    repository = re.sub(r"[^a-z0-9]+", "_", module.lower()).strip("_") or "tasks"
-    return f"localhost/envconvert/{repository}:{digest.hexdigest()[:32]}"
-
-
-def _entries(folder: Path, prefix: str) -> Iterator[bytes]:
-    """A digest for each entry below `folder`: its path, its kind, and its contents or its target."""
-    for entry in sorted(os.scandir(folder), key=lambda entry: os.fsencode(entry.name)):
-        name = f"{prefix}{entry.name}"
-        if entry.is_symlink():
-            kind, content = "link", hashlib.sha256(os.fsencode(os.readlink(entry.path))).digest()
-        elif entry.is_dir():
-            kind, content = "folder", b""
-        else:
-            # Only this bit of the mode survives git and wheels, so only it may decide.
-            kind = "program" if entry.stat().st_mode & stat.S_IXUSR else "file"
-            with open(entry.path, "rb") as file:
-                content = hashlib.file_digest(file, "sha256").digest()
-        yield hashlib.sha256(b"\0".join((os.fsencode(name), kind.encode(), content))).digest()
-        if kind == "folder":
-            yield from _entries(Path(entry.path), f"{name}/")
 
 
 _lock = threading.Lock()
@@ -113,7 +81,7 @@ def _provision(image: Image) -> "Future[None]":
 def _settle(image: Image, future: "Future[None]") -> None:
     try:
         _provide(image)
-    except Exception as error:  # it is raised in every rollout that waits
+    except Exception as error:  # whatever it is, the rollouts that wait must hear of it
         with _lock:
             del _provided[image.name]
         future.set_exception(error)
@@ -148,11 +116,13 @@ def _pulled(image: Image) -> bool:
 
 
 def _build(image: Image) -> None:
+    assert image.context is not None  # else `_pulled` has raised
+    # Absolute, because docker takes some relative paths, such as github.com/..., for addresses.
+    context = os.path.abspath(image.context)
     label = f"envconvert.taskset={image.taskset}"
-    command = ("docker", "build", "--tag", image.name, "--label", label, str(image.context))
-    failure = _run_within(image.timeout, *command)
+    failure = _run_within(image.timeout, "docker", "build", "--tag", image.name, "--label", label, context)
     if failure is not None:
-        raise ImageError(f"docker build of {image.context} failed: {failure}")
+        raise ImageError(f"docker build of {context} failed: {failure}")
 
 
 def _run_within(seconds: float, *command: str) -> str | None:

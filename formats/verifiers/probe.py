@@ -1,0 +1,83 @@
+"""How the real Verifiers loads and scores a package: its loaders, and `vf-eval` on Docker with a harness of ours."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from envconvert.formats.probe import Agent, Framework, Loaded, Score, tail
+from envconvert.formats.verifiers.reader import find
+
+_HERE = Path(__file__).parent
+_LOADER = _HERE / "drivers" / "load_verifiers.py"
+_HARNESSES = _HERE / "harnesses"
+
+
+class VerifiersProbe:
+    """Verifiers 0.4.0."""
+
+    framework = Framework(name="verifiers", requirement="verifiers==0.4.0", python=(3, 11), megabytes=260)
+
+    def load(self, python: Path, source: Path) -> Loaded:
+        """Every task of the package through its own `Taskset`."""
+        module = _module(source)
+        done = subprocess.run(
+            [python, _LOADER, module.name],
+            env=_environment(module),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            return Loaded(tasks=(), errors=(f"the loader failed: {tail(done.stderr)}",))
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return Loaded(
+            tasks=tuple(line["id"] for line in lines if "id" in line),
+            errors=tuple(line["error"] for line in lines if "error" in line),
+        )
+
+    def score(self, python: Path, source: Path, task: str, agent: Agent, reward_key: str | None, work: Path) -> Score:
+        """`vf-eval` for one task: the package's Env and Task, and for an agent one that asks no model."""
+        module = _module(source)
+        command = [str(python.with_name("vf-eval")), module.name, "--select.include.ids", task]
+        command += ["--env.agent.runtime.type", "docker", "--env.agent.harness.id", f"envconvert-{agent}"]
+        command += ["--no-push", "--no-rich", "-o", str(work)]
+        if reward_key is not None:
+            command += ["--env.taskset.task.reward-key", reward_key]
+        done = subprocess.run(
+            command,
+            env=_environment(module),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=work,
+        )
+        traces = sorted(work.glob("**/traces.jsonl"))
+        if not traces or not (text := traces[0].read_text("utf-8").strip()):
+            return Score(None, f"vf-eval ran no rollout: {tail(done.stderr or done.stdout)}")
+        return _score(json.loads(text.splitlines()[0]))
+
+
+def _score(episode: dict[str, Any]) -> Score:
+    """The reward of an episode: the weighted sum, which Verifiers does not store. A null among them was not scored."""
+    errors = [*episode["errors"], *(error for trace in episode["traces"] for error in trace["errors"])]
+    rewards = [reward for trace in episode["traces"] for reward in trace["rewards"].values()]
+    if not episode["ok"] or not rewards or any(reward is None for reward in rewards):
+        return Score(None, "; ".join(f"{error['type']}: {tail(error['message'])}" for error in errors) or "not scored")
+    return Score(float(sum(reward["score"] * reward["weight"] for reward in rewards)))
+
+
+def _module(source: Path) -> Path:
+    module = find(source)
+    if module is None:
+        raise ValueError(f"{source} is no package that envconvert wrote")
+    return module
+
+
+def _environment(module: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(module.parent), str(_HARNESSES)])}
+
+
+PROBE = VerifiersProbe()
