@@ -295,6 +295,11 @@ AGENT_HOME = Kind(
     "make the user with `useradd --create-home`",
 )
 
+WORKDIR_RELATIVE = Kind(
+    "workdir-relative", R, "the working folder {value} is relative, and a container has none to begin from", "begin it with /"
+)
+IMAGE_NAME = Kind("image-name", R, "{value} is no name of an image", "write it as docker pull takes it")
+
 # What a wheel of the package lacks; installed with -e or put on PYTHONPATH it has all of it.
 WHEEL_FOLDER = Kind(
     "wheel-folder", D, "{value} is empty, and a wheel holds no empty folders", "install with -e, or put a file into it"

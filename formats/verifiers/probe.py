@@ -12,6 +12,7 @@ from envconvert.formats.verifiers.reader import find
 _HERE = Path(__file__).parent
 _LOADER = _HERE / "drivers" / "load_verifiers.py"
 _HARNESSES = _HERE / "harnesses"
+_NOWHERE = "http://127.0.0.1:9/v1"
 
 
 class VerifiersProbe:
@@ -43,6 +44,7 @@ class VerifiersProbe:
         command = [str(python.with_name("vf-eval")), module.name, "--select.include.ids", task]
         command += ["--env.agent.runtime.type", "docker", "--env.agent.harness.id", f"envconvert-{agent}"]
         command += ["--no-push", "--no-rich", "-o", str(work)]
+        command += ["--model", "none", "--client.base-url", _NOWHERE]  # no harness of ours asks a model
         if reward_key is not None:
             command += ["--env.taskset.task.reward-key", reward_key]
         done = subprocess.run(
@@ -77,7 +79,8 @@ def _module(source: Path) -> Path:
 
 
 def _environment(module: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(module.parent), str(_HARNESSES)])}
+    path = os.pathsep.join([str(module.parent), str(_HARNESSES)])
+    return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}  # the package stays as it was written
 
 
 PROBE = VerifiersProbe()

@@ -64,7 +64,7 @@ async def ensured(image: Image) -> None:
     await asyncio.shield(asyncio.wrap_future(_provision(image)))
 
 
-def _provision(image: Image) -> "Future[None]":
+def _provision(image: Image) -> Future[None]:
     """The one attempt to provide `image` that is under way or has succeeded. After a failure the next call tries again.
 
     The thread is a daemon of its own: verifiers removes containers in asyncio's few default threads
@@ -78,7 +78,7 @@ def _provision(image: Image) -> "Future[None]":
         return future
 
 
-def _settle(image: Image, future: "Future[None]") -> None:
+def _settle(image: Image, future: Future[None]) -> None:
     try:
         _provide(image)
     except Exception as error:  # whatever it is, the rollouts that wait must hear of it
@@ -158,7 +158,7 @@ def _tag(source: str, name: str) -> None:
         raise ImageError(f"the image {source} cannot be tagged {name}: {result.stderr.strip()}")
 
 
-def _docker(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def _docker(*arguments: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(("docker", *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except FileNotFoundError:
