@@ -296,7 +296,10 @@ AGENT_HOME = Kind(
 )
 
 WORKDIR_RELATIVE = Kind(
-    "workdir-relative", R, "the working folder {value} is relative, and a container has none to begin from", "begin it with /"
+    "workdir-relative",
+    R,
+    "the working folder {value} is relative, and a container has none to begin from",
+    "begin it with /",
 )
 IMAGE_NAME = Kind("image-name", R, "{value} is no name of an image", "write it as docker pull takes it")
 

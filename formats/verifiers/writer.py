@@ -122,7 +122,9 @@ def _one_line(text: str) -> str:
 def _losses(task: Task) -> Iterator[Loss]:
     container = task.container
     if container.workdir and not container.workdir.startswith("/"):
-        yield losses.WORKDIR_RELATIVE.loss(task=task.id, format=NAME, field="container.workdir", value=container.workdir)
+        yield losses.WORKDIR_RELATIVE.loss(
+            task=task.id, format=NAME, field="container.workdir", value=container.workdir
+        )
     if container.image and not re.fullmatch(r"[A-Za-z0-9]\S*", container.image):
         yield losses.IMAGE_NAME.loss(task=task.id, format=NAME, field="container.image", value=container.image)
     if task.container.user not in (None, "root", 0):
