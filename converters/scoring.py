@@ -91,7 +91,11 @@ def parity(
         return row
 
     with ThreadPoolExecutor(jobs) as pool:
-        rows = list(pool.map(measure, work))
+        try:
+            rows = list(pool.map(measure, work))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # Ctrl-C ends it after the rows under way, not after all of them
+            raise
     kept.unlink(missing_ok=True)
     return Parity(
         rows=rows,
@@ -139,8 +143,8 @@ def _run_name(sides: list[_Side]) -> str:
 
 
 def _key(sides: list[_Side], id: str, agent: Agent) -> str:
-    """What a row was measured on: both sides' files, releases and rule, and the agent."""
-    parts: list[str] = [agent]
+    """What a row was measured on: the task, the agent, and both sides' files, releases and rule."""
+    parts: list[str] = [id, agent]
     for side in sides:
         parts += [side.format.name, side.format.probe.framework.release, side.taskset.reward.key]
         parts.append(_tree_digest(side.trees[id]))
