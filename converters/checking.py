@@ -91,7 +91,7 @@ def _check(folder: Path, format: Format, tasks: str | None, limit: int | None, s
 
 def _count(result: Check, loaded: Loaded, ids: tuple[str, ...]) -> None:
     """Hold what was loaded against what is there."""
-    result.loaded = len(set(loaded.tasks) & set(ids))
-    missing = set(ids) - set(loaded.tasks)
-    named = [line for line in loaded.errors if line.partition(": ")[0] in missing or not missing]
-    result.errors = named or [f"{id}: it was not loaded" for id in sorted(missing)]
+    missing = [id for id in ids if id not in set(loaded.tasks)]
+    result.loaded = len(ids) - len(missing)
+    if missing:
+        result.errors = list(loaded.errors) or [f"{id}: it was not loaded" for id in missing]

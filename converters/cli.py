@@ -149,7 +149,7 @@ def convert(
     from envconvert.report import to_json
 
     _check_name(name)
-    with _bad_input():
+    with _bad_input(), _progress(as_json or quiet) as progress:
         reports = pipeline.convert(
             source,
             target,
@@ -161,6 +161,7 @@ def convert(
             limit=limit,
             strict=strict,
             force=force,
+            progress=progress,
         )
     if as_json:
         click.echo(to_json(reports[0] if len(reports) == 1 else reports), nl=False)
@@ -175,6 +176,18 @@ def convert(
             )
     codes = [report.exit_code for report in reports]
     raise SystemExit(codes[0] if len(set(codes)) == 1 else 3)
+
+
+@contextmanager
+def _progress(hidden: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error where a person sees it; a pipe gets only the lines at the end."""
+    with click.progressbar(length=1, file=sys.stderr, hidden=hidden or not sys.stderr.isatty()) as bar:
+
+        def tell(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield tell
 
 
 def _print_losses(losses: list[Any]) -> None:

@@ -1,16 +1,19 @@
 """Read a source, write a taskset, and both in one go."""
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from envconvert.formats.catalogue import FORMATS, Format
 from envconvert.formats.files import Target, UnreadableSourceError
 from envconvert.formats.losses import Ledger
-from envconvert.formats.taskset import Taskset
+from envconvert.formats.taskset import Task, Taskset
 from envconvert.report import FILE, Report, report, to_json
 from envconvert.staging import check_apart, check_free, staged
+
+Progress = Callable[[int, int], None]
+"""Told, with every task that is written, how many were read and how many there are."""
 
 
 def read(
@@ -51,17 +54,25 @@ def detect(folder: Path) -> Format:
     raise UnreadableSourceError(folder, f"it is of no known format ({known}); --from says which to try")
 
 
-def write(taskset: Taskset, target: str | Path, *, format: str, strict: bool = False, force: bool = False) -> Report:
+def write(
+    taskset: Taskset,
+    target: str | Path,
+    *,
+    format: str,
+    strict: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Report:
     """Write `taskset` as `format` to the folder `target`, which appears only when all of it is there.
 
-    `strict` refuses degraded tasks; `force` replaces a folder that envconvert wrote. Where no task can be written,
-    nothing is. Raises `TargetTakenError`.
+    `strict` refuses degraded tasks; `force` replaces a folder that envconvert wrote; `progress` is told how far it is.
+    Where no task can be written, nothing is. Raises `TargetTakenError`.
     """
     place = Path(target)
     check_free(place, force=force)
     try:
         with staged(place) as stage:
-            return _fill(taskset, stage, FORMATS[format], strict)
+            return _fill(taskset, stage, FORMATS[format], strict, progress)
     except _NothingWrittenError as nothing:
         return nothing.report
 
@@ -78,6 +89,7 @@ def convert(
     limit: int | None = None,
     strict: bool = False,
     force: bool = False,
+    progress: Progress | None = None,
 ) -> list[Report]:
     """Read `source` and write it to `target`, with several formats to a folder for each; one report a format.
 
@@ -89,13 +101,13 @@ def convert(
     check_free(place, force=force)
     taskset = read(source, format=format, name=name, reward_key=reward_key, tasks=tasks, limit=limit)
     if isinstance(to, str):
-        return [write(taskset, place, format=to, strict=strict, force=force)]
+        return [write(taskset, place, format=to, strict=strict, force=force, progress=progress)]
     reports: list[Report] = []
     try:
         with staged(place) as stage:
             for each in to:
                 try:
-                    reports.append(_fill(taskset, stage / each, FORMATS[each], strict))
+                    reports.append(_fill(taskset, stage / each, FORMATS[each], strict, progress))
                 except _NothingWrittenError as nothing:
                     reports.append(nothing.report)
                     (stage / each).rmdir()
@@ -114,9 +126,16 @@ class _NothingWrittenError(Exception):
         self.report = report
 
 
-def _fill(taskset: Taskset, folder: Path, format: Format, strict: bool) -> Report:
+def _fill(taskset: Taskset, folder: Path, format: Format, strict: bool, progress: Progress | None) -> Report:
     target, ledger = Target(folder), Ledger(strict=strict)
-    format.write(taskset, target, ledger)
+
+    def told(ledger: Ledger) -> Iterator[Task]:
+        for task in taskset.tasks(ledger):
+            if progress is not None:
+                progress(ledger.read, len(taskset.ids))
+            yield task
+
+    format.write(taskset.of(told), target, ledger)
     result = report(taskset, format.name, target, ledger)
     if ledger.written == 0:
         raise _NothingWrittenError(result)

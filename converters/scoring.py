@@ -76,6 +76,8 @@ def parity(
     require_docker()
     sides = [_side(Path(folder).resolve(), tasks, limit, say) for folder in (source, target)]
     shared = [id for id in sides[0].taskset.ids if all(id in side.trees for side in sides)]
+    if left_out := len(sides[0].taskset.ids) - len(shared):
+        say(f"{left_out} tasks of {source} are not in {target}, and cannot be compared")
     kept = cache_folder("parity") / f"{_run_name(sides)}.jsonl"
     known = {row.key: row.row for row in _kept_rows(kept)}
     work = [(id, agent, _key(sides, id, agent)) for id in shared for agent in agents]

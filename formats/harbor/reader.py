@@ -17,7 +17,7 @@ from envconvert.formats.files import Tree, UnsafeTreeError, folded, walk
 from envconvert.formats.harbor import config
 from envconvert.formats.harbor.config import AgentTable, ConfigError, EnvironmentTable, TaskTable, VerifierTable
 from envconvert.formats.harbor.digest import ignore_files
-from envconvert.formats.losses import Ledger, Loss, RefusedError
+from envconvert.formats.losses import Kind, Ledger, Loss, RefusedError
 from envconvert.formats.taskset import (
     Act,
     Artifact,
@@ -182,16 +182,17 @@ def read_task(item: FoundTask, reward: Script, notes: list[Loss]) -> Task:
     """Read one folder; what is noteworthy about it is appended to `notes`. Raises `RefusedError`."""
     try:
         tree = walk(item.path)
-        if not Path(os.path.realpath(item.path)).is_relative_to(os.path.realpath(item.path.parent)):
+        if item.path.is_symlink() and not item.path.resolve().is_relative_to(item.path.parent.resolve()):
             raise UnsafeTreeError(losses.LINK_OUTSIDE, ".", value=os.readlink(item.path))
         if not tree.holds("task.toml", "file", "link"):
             raise ConfigError(losses.CONFIG_MISSING, "task.toml")
         found = config.read(_content(tree, "task.toml"))
         notes += _config_notes(item.id, found)
         task = _task(item.id, tree, found.table, reward, notes)
-    except (UnsafeTreeError, ConfigError) as error:
-        field = error.path if isinstance(error, UnsafeTreeError) else error.field
-        raise RefusedError(error.kind.loss(task=item.id, format=NAME, field=field, **error.values)) from None
+    except UnsafeTreeError as error:
+        raise RefusedError(error.kind.loss(task=item.id, format=NAME, field=error.path, **error.values)) from None
+    except ConfigError as error:
+        raise RefusedError(_config_loss(error.kind, item.id, error.field, **error.values)) from None
     except OSError as error:
         place = os.path.relpath(error.filename or item.path, item.path)
         reason = error.strerror or type(error).__name__
@@ -203,19 +204,30 @@ def _content(tree: Tree, path: str) -> bytes:
     return (tree.root / path).read_bytes()
 
 
+def _config_loss(kind: Kind, task: str, field: str, **values: object) -> Loss:
+    """A loss at a key of task.toml, whose message names the file; `field` may be a file of its own as well."""
+    loss = kind.loss(task=task, format=NAME, field=field, **values)
+    if field.endswith((".toml", ".md")) or field in _PLACES:
+        return loss
+    return msgspec.structs.replace(loss, message=f"in task.toml, {loss.message}")
+
+
+_PLACES = ("environment", "tests")
+
+
 def _config_notes(task: str, found: config.Config) -> Iterator[Loss]:
     for field, value in found.unknown.items():
-        yield losses.KEY_UNKNOWN.loss(task=task, format=NAME, field=field, value=value)
+        yield _config_loss(losses.KEY_UNKNOWN, task, field, value=value)
     for field, value in found.ignored_sizes.items():
-        yield losses.SIZE_INTEGER.loss(task=task, format=NAME, field=field, value=value, key=field.rpartition(".")[2])
+        yield _config_loss(losses.SIZE_INTEGER, task, field, value=value, key=field.rpartition(".")[2])
     table = found.table
     if table.multi_step_reward_strategy is not None and not table.steps:
         field = "multi_step_reward_strategy"
-        yield losses.STRATEGY_UNUSED.loss(task=task, format=NAME, field=field, value=table.multi_step_reward_strategy)
+        yield _config_loss(losses.STRATEGY_UNUSED, task, field, value=table.multi_step_reward_strategy)
     for path, env in _variables(table).items():
         for key, value in env.items():
             if "${" in value and not _TEMPLATE.fullmatch(value):
-                yield losses.TEMPLATE_LITERAL.loss(task=task, format=NAME, field=f"{path}.{key}", value=value)
+                yield _config_loss(losses.TEMPLATE_LITERAL, task, f"{path}.{key}", value=value)
 
 
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")  # harbor/utils/env.py
