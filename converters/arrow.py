@@ -43,7 +43,10 @@ def resolve(arguments: list[str], formats: Collection[str], stdout: int) -> Arro
 
 def _take_back(formats: Collection[str], stdout: int) -> str:
     """The format whose name standard output was redirected to; removes that file if it is empty."""
-    here = os.fstat(stdout)
+    try:
+        here = os.fstat(stdout)
+    except OSError:  # it is closed
+        formats = ()
     for name in formats:
         path = Path(name)
         try:

@@ -1,9 +1,11 @@
 """Sources on the Hugging Face Hub, brought to this machine."""
 
+import logging
 import re
 from pathlib import Path
 
 from envconvert.formats.files import UnreadableSourceError
+from envconvert.formats.losses import printable
 
 _ADDRESS = re.compile(r"hf://datasets/(?P<name>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.+))?")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -18,7 +20,7 @@ def local_copy(source: str | Path) -> tuple[Path, str, str | None]:
         return _download(source, match["name"], match["revision"], match["path"])
     folder = Path(source)
     if folder.exists():
-        return folder.resolve(), folder.resolve().name, None
+        return folder.resolve(), printable(folder.resolve().name), None
     if isinstance(source, str) and _NAME.fullmatch(source):
         return _download(f"hf://datasets/{source}", source, None, None)
     raise UnreadableSourceError(
@@ -29,10 +31,13 @@ def local_copy(source: str | Path) -> tuple[Path, str, str | None]:
 def _download(address: str, name: str, revision: str | None, path: str | None) -> tuple[Path, str, str | None]:
     """Fetch a dataset into a folder of our cache named by its commit: real files, where the Hub's cache has links."""
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
     from envconvert.cache import cache_folder
 
+    if path is not None and ".." in path.split("/"):
+        raise UnreadableSourceError(address, "a path in a dataset has no `..`")
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # what it would warn of is an error here
     try:
         commit = HfApi().dataset_info(name, revision=revision).sha or "main"
         folder = cache_folder("hub", name.replace("/", "--"), commit)
@@ -43,8 +48,9 @@ def _download(address: str, name: str, revision: str | None, path: str | None) -
         raise UnreadableSourceError(address, reason) from None
     except RevisionNotFoundError:
         raise UnreadableSourceError(address, f"the dataset has no revision {revision!r}") from None
-    except (HfHubHTTPError, OSError) as error:
-        raise UnreadableSourceError(address, f"the Hub did not give it: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # its HTTP client's own exceptions come through, whichever client that is
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UnreadableSourceError(address, f"the Hub did not give it: {reason}") from None
     place = folder / path if path else folder
     if not place.exists():
         raise UnreadableSourceError(address, f"the dataset has no {path!r} at {commit}")

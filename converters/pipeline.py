@@ -10,7 +10,7 @@ from envconvert.formats.files import Target, UnreadableSourceError
 from envconvert.formats.losses import Ledger
 from envconvert.formats.taskset import Task, Taskset
 from envconvert.report import FILE, Report, report, to_json
-from envconvert.staging import check_apart, check_free, staged
+from envconvert.staging import check_apart, check_free, remove_tree, staged
 
 Progress = Callable[[int, int], None]
 """Told, with every task that is written, how many were read and how many there are."""
@@ -110,7 +110,7 @@ def convert(
                     reports.append(_fill(taskset, stage / each, FORMATS[each], strict, progress))
                 except _NothingWrittenError as nothing:
                     reports.append(nothing.report)
-                    (stage / each).rmdir()
+                    remove_tree(stage / each)
             if not any(stage.iterdir()):
                 raise _NothingWrittenError(reports[-1])
     except _NothingWrittenError:

@@ -29,7 +29,11 @@ def check_apart(source: Path, target: Path) -> None:
 
 
 def check_free(target: Path, *, force: bool) -> None:
-    """Raise `TargetTakenError` unless `target` may be written: absent, empty, or with `force` one of ours."""
+    """Raise `TargetTakenError` unless `target` may be written: absent, empty, or with `force` one of ours.
+
+    What a killed process has left there is cleared up first.
+    """
+    _remove_abandoned(Path(os.path.realpath(target)))
     if not os.path.lexists(target):
         return
     if not target.is_dir():
@@ -45,25 +49,29 @@ def check_free(target: Path, *, force: bool) -> None:
 
 
 def _is_ours(target: Path) -> bool:
-    """A report of ours at its root, or in each of its folders where several formats were written."""
-    places = [target] if (target / FILE).is_file() else sorted(target.iterdir())
+    """Whether there is a report of ours at its root, or in each of its folders one of the format it is named after."""
+    if (target / FILE).is_file():
+        return _formats(target) is not None
+    return all(_formats(place) == [place.name] for place in target.iterdir())
+
+
+def _formats(folder: Path) -> object:
+    """What the report in `folder` says was written there; None where there is no report of ours."""
     try:
-        return all("envconvert" in msgspec.json.decode((place / FILE).read_bytes()) for place in places)
-    except (OSError, msgspec.DecodeError, TypeError):
-        return False
+        return msgspec.json.decode((folder / FILE).read_bytes())["target"]["formats"]
+    except (OSError, msgspec.DecodeError, TypeError, KeyError):
+        return None
 
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
     """A new folder beside `target` that takes its place when the block ends, and is removed when it raises.
 
-    A killed process leaves its folder, whose name says who made it; the next one for the same target removes it.
+    A killed process leaves its folder, whose name says who made it; `check_free` for the same target removes it.
     """
     target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    host = re.sub(r"\W", "_", socket.gethostname())
-    _remove_abandoned(target, host)
-    stage = target.parent / f".{target.name}.{host}.{os.getpid()}.partial"
+    stage = target.parent / f".{target.name}.{_host()}.{os.getpid()}.partial"
     stage.mkdir()
     try:
         yield stage
@@ -83,9 +91,13 @@ def _take_place(stage: Path, target: Path) -> None:
         stage.rename(target)
 
 
-def _remove_abandoned(target: Path, host: str) -> None:
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.{host}\.(\d+)\.(partial|replaced)")
-    for found in target.parent.iterdir():
+def _host() -> str:
+    return re.sub(r"\W", "_", socket.gethostname())
+
+
+def _remove_abandoned(target: Path) -> None:
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.{_host()}\.(\d+)\.(partial|replaced)")
+    for found in target.parent.iterdir() if target.parent.is_dir() else ():
         match = pattern.fullmatch(found.name)
         if match is None or _is_alive(int(match[1])):
             continue

@@ -99,7 +99,10 @@ LINK_OUTSIDE = Kind(
     "link-outside", R, "the link points out of the task, to {value}", "replace the link by a copy of what it points to"
 )
 LINK_CYCLE = Kind(
-    "link-cycle", R, "the link points to a folder that contains it, {value}", "remove the link, or link to a file"
+    "link-cycle",
+    R,
+    "following the link, to {value}, leads back to where it stands",
+    "remove the link, or link to a file",
 )
 FILE_SPECIAL = Kind(
     "file-special", R, "the entry is a {value}, not a file, a folder or a link", "remove it from the task folder"
@@ -109,6 +112,9 @@ PATH_CLASH = Kind(
     R,
     "the path equals {value} in everything but case or Unicode form",
     "rename one of the two: other file systems hold only one of them",
+)
+CHANGED = Kind(
+    "changed", R, "it changed while the task was read: it is now a {value}", "convert again when nothing writes there"
 )
 UNREADABLE = Kind("unreadable", R, "it cannot be read: {value}", "make it readable for the user who converts")
 
@@ -153,6 +159,18 @@ SERVER_INCOMPLETE = Kind(
 SERVER_HEADERS = Kind(
     "server-headers", R, "the headers {value} are sent to a stdio server, which takes none", "remove the headers"
 )
+HEADER_INVALID = Kind(
+    "header-invalid", R, "{value} is no HTTP header", "write a name of letters, digits and `-`, and a value of one line"
+)
+HEADER_TEMPLATE = Kind(
+    "header-template", R, "{value} holds a ${{ that begins no ${{VAR}}", "write ${{VAR}} or ${{VAR:-default}}"
+)
+HEADER_CREDENTIAL = Kind(
+    "header-credential",
+    R,
+    "the header holds a credential itself {value}, which Harbor refuses",
+    "refer to it, as in `Bearer ${{TOKEN}}`, without a default",
+)
 VERIFIER_CONFLICT = Kind(
     "verifier-conflict",
     R,
@@ -180,6 +198,9 @@ ARTIFACT_DESTINATION = Kind(
     R,
     "{value} is no place below the artifacts folder",
     "write a relative path with / and without `..`",
+)
+ARTIFACT_RESERVED = Kind(
+    "artifact-reserved", R, "{value} is where Harbor lists the artifacts", "choose another destination"
 )
 STEP_NAME = Kind("step-name", R, "{value} cannot name a step: {reason}", "rename the step and its folder")
 STEP_CLASH = Kind("step-clash", R, "two steps are called {value}, but for case or Unicode form", "rename one of them")
@@ -342,6 +363,12 @@ PACKAGE_UNNAMED = Kind(
     N,
     "the task has no [task].name, which dataset.toml needs, so that it is not listed there",
     'add [task] name = "ORG/NAME" to its task.toml',
+)
+PACKAGE_UNDIGESTED = Kind(
+    "package-undigested",
+    N,
+    "Harbor cannot say the digest of its files ({value}), so that it is not listed in dataset.toml",
+    "mend what is named; harbor run does not need it",
 )
 
 KINDS: dict[str, Kind] = {kind.code: kind for kind in list(globals().values()) if isinstance(kind, Kind)}

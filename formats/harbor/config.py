@@ -1,7 +1,7 @@
-"""task.toml of Harbor 0.25.0, key by key (harbor/models/task/config.py of that release).
+"""Reads a task.toml as Harbor 0.25.0 does, and says what Harbor leaves unsaid.
 
-The structs are the schema: `read` checks a file against them and names what is wrong by its key path. Harbor drops keys
-that it does not know without a word; `read` returns them, so that they can be reported.
+`read` checks a file against the schema in tables.py and Harbor's own rules, and names what is wrong by its key path.
+Harbor drops keys that it does not know without a word; `read` returns them, so that they can be reported.
 """
 
 import ipaddress
@@ -10,13 +10,21 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import tomli
 
 from envconvert.formats import losses
 from envconvert.formats.files import folded
+from envconvert.formats.harbor.tables import (
+    AgentTable,
+    ArtifactTable,
+    EnvironmentTable,
+    Table,
+    TaskTable,
+    VerifierTable,
+)
 from envconvert.formats.losses import Kind
 from envconvert.formats.names import is_taskset_name
 
@@ -29,150 +37,6 @@ class ConfigError(Exception):
         self.kind = kind
         self.field = field
         self.values = values
-
-
-class Table(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Base of the tables of task.toml; what is absent or None is not written back."""
-
-
-class AuthorTable(Table, kw_only=True):
-    """An entry of [task].authors."""
-
-    name: str
-    email: str | None = None
-
-
-class PackageTable(Table, kw_only=True):
-    """[task]"""
-
-    name: str
-    version: str | None = None
-    description: str = ""
-    authors: list[AuthorTable] = []
-    keywords: list[str] = []
-
-
-class AgentTable(Table, kw_only=True):
-    """[agent]"""
-
-    timeout_sec: float | None = None
-    user: str | int | None = None
-    network_mode: Literal["no-network", "public", "allowlist"] | None = None
-    allowed_hosts: list[str] | None = None
-
-
-class HealthcheckTable(Table, kw_only=True):
-    """[environment.healthcheck]"""
-
-    command: str
-    interval_sec: float = 5.0
-    timeout_sec: float = 30.0
-    start_period_sec: float = 0.0
-    start_interval_sec: float = 5.0
-    retries: int = 3
-
-
-class TpuTable(Table, kw_only=True):
-    """[environment.tpu]"""
-
-    type: str
-    topology: str
-
-
-class McpServerTable(Table, kw_only=True):
-    """An entry of [[environment.mcp_servers]]."""
-
-    name: str
-    transport: Literal["stdio", "sse", "streamable-http"] = "sse"
-    url: str | None = None
-    command: str | None = None
-    args: list[str] = []
-    headers: dict[str, str] = {}
-
-
-class EnvironmentTable(Table, kw_only=True):
-    """[environment] and [verifier.environment]"""
-
-    build_timeout_sec: float = 600.0
-    docker_image: str | None = None
-    os: Literal["linux", "windows"] = "linux"
-    cpus: int | float | None = None
-    memory_mb: int | None = None
-    storage_mb: int | None = None
-    gpus: int | None = None
-    gpu_types: list[str] | None = None
-    tpu: TpuTable | None = None
-    mcp_servers: list[McpServerTable] = []
-    env: dict[str, str] = {}
-    skills_dir: str | None = None
-    healthcheck: HealthcheckTable | None = None
-    workdir: str | None = None
-    network_mode: Literal["no-network", "public", "allowlist"] = "public"
-    allowed_hosts: list[str] | None = None
-
-
-class CollectTable(Table, kw_only=True):
-    """An entry of [[verifier.collect]]."""
-
-    command: str
-    service: str = "main"
-    timeout_sec: float = 60.0
-    user: str | int | None = None
-
-
-class VerifierTable(Table, kw_only=True):
-    """[verifier]"""
-
-    timeout_sec: float = 600.0
-    env: dict[str, str] = {}
-    user: str | int | None = None
-    environment_mode: Literal["shared", "separate"] | None = None
-    environment: EnvironmentTable | None = None
-    collect: list[CollectTable] = []
-    network_mode: Literal["no-network", "public", "allowlist"] | None = None
-    allowed_hosts: list[str] | None = None
-
-
-class SolutionTable(Table, kw_only=True):
-    """[solution]"""
-
-    env: dict[str, str] = {}
-
-
-class ArtifactTable(Table, kw_only=True):
-    """An entry of `artifacts` that is a table."""
-
-    source: str
-    destination: str | None = None
-    exclude: list[str] = []
-    service: str | None = None
-
-
-class StepTable(Table, kw_only=True):
-    """An entry of [[steps]]."""
-
-    name: str
-    agent: AgentTable = msgspec.field(default_factory=AgentTable)
-    verifier: VerifierTable = msgspec.field(default_factory=VerifierTable)
-    min_reward: float | dict[str, float] | None = None
-    healthcheck: HealthcheckTable | None = None
-    artifacts: list[str | ArtifactTable] = []
-
-
-class TaskTable(Table, kw_only=True):
-    """task.toml. Root keys come first: in TOML, what follows a table header belongs to the table."""
-
-    schema_version: str = "1.4"
-    source: str | None = None
-    multi_step_reward_strategy: Literal["mean", "final"] | None = None
-    artifacts: list[str | ArtifactTable] = []
-    task: PackageTable | None = None
-    metadata: dict[str, Any] = {}
-    agent: AgentTable = msgspec.field(default_factory=AgentTable)
-    verifier: VerifierTable = msgspec.field(default_factory=VerifierTable)
-    environment: EnvironmentTable = msgspec.field(default_factory=EnvironmentTable)
-    solution: SolutionTable = msgspec.field(default_factory=SolutionTable)
-    steps: list[StepTable] | None = None
 
 
 class Config(msgspec.Struct):
@@ -200,7 +64,7 @@ def read(content: bytes) -> Config:
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at `$")
         field = where.rstrip("`").removeprefix(".")
-        value = _lookup(raw, field)
+        field, value = _offender(raw, field)
         raise ConfigError(losses.VALUE_TYPE, field, reason=reason.replace("`", ""), value=value) from None
     _check(table)
     return Config(table=table, unknown=unknown, ignored_sizes=ignored)
@@ -213,7 +77,7 @@ def _parse(content: bytes) -> dict[str, Any]:
         return tomli.loads(content.decode())
     except UnicodeDecodeError as error:
         raise ConfigError(losses.CONFIG_ENCODING, "task.toml", value=content[error.start : error.end]) from None
-    except (tomli.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a ValueError that is no TOMLDecodeError: Python refuses the number
         raise ConfigError(losses.CONFIG_SYNTAX, "task.toml", value=str(error) or "nested too deep") from None
 
 
@@ -296,8 +160,21 @@ def _tables_in(hint: Any) -> Iterator[type[Table]]:
         yield from _tables_in(part)
 
 
+def _offender(raw: Any, field: str) -> tuple[str, Any]:
+    """The key path and the value at a msgspec path such as `environment.mcp_servers[0].url`.
+
+    Where the value is absent, it is what should hold it. Msgspec shows a key of a free table as `[...]`; such tables
+    hold strings, and the first value that is none is meant.
+    """
+    if field.endswith("[...]"):
+        table = field.removesuffix("[...]")
+        values = _lookup(raw, table)
+        key = next((key for key, value in values.items() if not isinstance(value, str)), "")
+        return f"{table}.{key}", values.get(key)
+    return field, _lookup(raw, field)
+
+
 def _lookup(raw: Any, field: str) -> Any:
-    """The value at a msgspec path such as `environment.mcp_servers[0].url`; what holds it, where it is absent."""
     for key in re.findall(r"[^.\[\]]+", field):
         try:
             raw = raw[int(key)] if isinstance(raw, list) else raw[key]
@@ -345,6 +222,26 @@ def _check_environment(table: EnvironmentTable, path: str) -> None:
             raise ConfigError(losses.SERVER_INCOMPLETE, where, value=server.name, needed=needed)
         if server.transport == "stdio" and server.headers:
             raise ConfigError(losses.SERVER_HEADERS, f"{where}.headers", value=sorted(server.headers))
+        for name, value in server.headers.items():
+            _check_header(name, value, f"{where}.headers.{name}")
+
+
+# harbor/utils/env.py: a header of such a name, or a variable of such a name, carries a credential
+_SENSITIVE = re.compile(r"KEY|SECRET|TOKEN(?!S)|PASSWORD|CREDENTIAL|AUTH", re.IGNORECASE)
+_TEMPLATE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_BARE = r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-)?\}"
+_CREDENTIAL = re.compile(rf"\s*(?:[A-Za-z]+\s+)?{_BARE}(?:[\s:-]*{_BARE})*\s*")
+
+
+def _check_header(name: str, value: str, field: str) -> None:
+    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or "\r" in value or "\n" in value:
+        raise ConfigError(losses.HEADER_INVALID, field, value=f"{name}: {value}")
+    if "${" in _TEMPLATE.sub(" ", value):
+        raise ConfigError(losses.HEADER_TEMPLATE, field, value=value)
+    sensitive = bool(_SENSITIVE.search(name)) or name.lower() in ("cookie", "set-cookie")
+    literal = any(match[2] and (sensitive or _SENSITIVE.search(match[1])) for match in _TEMPLATE.finditer(value))
+    if literal or (sensitive and value.strip() and not _CREDENTIAL.fullmatch(value)):
+        raise ConfigError(losses.HEADER_CREDENTIAL, field, value="(not shown)")
 
 
 def _check_verifier(verifier: VerifierTable, path: str) -> None:
@@ -396,6 +293,8 @@ def _check_artifacts(artifacts: list[str | ArtifactTable], path: str) -> None:
         place = artifact.destination
         if place and ("\\" in place or place.startswith("/") or ".." in PurePosixPath(place).parts):
             raise ConfigError(losses.ARTIFACT_DESTINATION, where, value=place)
+        if place and place.rstrip("/") == "manifest.json":
+            raise ConfigError(losses.ARTIFACT_RESERVED, where, value=place)
 
 
 _DEVICES = re.compile(r"CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(?:COM|LPT)[1-9¹²³]", re.IGNORECASE)

@@ -12,14 +12,18 @@ from pathspec import GitIgnoreSpec, PathSpec
 from envconvert.formats.files import Tree
 
 _SINGLE = ("task.toml", "instruction.md", "README.md", "trajectory.json")
-_FOLDERS = ("environment/", "tests/", "solution/", "steps/")
+_FOLDERS = ("environment", "tests", "solution", "steps")
 _DEFAULT_IGNORES = ("__pycache__/", "*.pyc", ".DS_Store", "*.swp", "*.swo", "*~")  # a task's .gitignore replaces them
 _IGNORE_FILE = ".harborignore"
 _SCOPES = GitIgnoreSpec.from_lines(("/tests/", "/solution/", "/steps/*/tests/", "/steps/*/solution/"))
 
 
 def package_digest(tree: Tree) -> str:
-    """`sha256:<64 hex>` of the task folder `tree`."""
+    """`sha256:<64 hex>` of the task folder `tree`.
+
+    Raises `ValueError` or `OSError` where Harbor has none either: for a name that is not UTF-8, and for an ignore file
+    that is no text.
+    """
     whole = hashlib.sha256()
     for path in published(tree):
         with open(tree.root / path, "rb") as file:
@@ -40,10 +44,12 @@ def published(tree: Tree) -> list[str]:
 
 def _candidates(tree: Tree) -> Iterator[str]:
     """Files in the places that Harbor looks at; a link counts where it leads to a file."""
-    for entry in tree.entries:
-        is_file = entry.kind == "file" or (entry.kind == "link" and (tree.root / entry.path).is_file())
-        if is_file and (entry.path in _SINGLE or entry.path.startswith(_FOLDERS)):
-            yield entry.path
+    yield from (path for path in _SINGLE if (tree.root / path).is_file())
+    for folder in _FOLDERS:
+        inner = tree.below(folder) or Tree(tree.root, ())
+        for entry in inner.entries:
+            if entry.kind == "file" or (entry.kind == "link" and (inner.root / entry.path).is_file()):
+                yield f"{folder}/{entry.path}"
 
 
 def ignore_files(tree: Tree) -> list[str]:
@@ -56,13 +62,25 @@ def ignore_files(tree: Tree) -> list[str]:
 
 
 def _excluder(tree: Tree) -> Callable[[str], bool]:
-    """Whether .harborignore keeps a path out: the rules of every folder above it, the deepest match last."""
+    """Whether .harborignore keeps a path out, or what a link there leads to."""
+    matches = _matcher(tree)
+    real_root = tree.root.resolve()
+
+    def excluded(path: str) -> bool:
+        real = (tree.root / path).resolve()
+        return matches(path) or (real.is_relative_to(real_root) and matches(real.relative_to(real_root).as_posix()))
+
+    return excluded
+
+
+def _matcher(tree: Tree) -> Callable[[str], bool]:
+    """Whether the rules of the folders above a path match it or one of those folders, the deepest rule last."""
     specs = {
         path.rpartition("/")[0]: GitIgnoreSpec.from_lines((tree.root / path).read_text().splitlines())
         for path in ignore_files(tree)
     }
 
-    def excluded(path: str) -> bool:
+    def matches(path: str) -> bool:
         if path.rpartition("/")[2] == _IGNORE_FILE:
             return True
         parts = path.split("/")
@@ -77,4 +95,4 @@ def _excluder(tree: Tree) -> Callable[[str], bool]:
                 return True
         return False
 
-    return excluded
+    return matches

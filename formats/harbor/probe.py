@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from envconvert.formats.harbor.reader import find
+from envconvert.formats.harbor.finding import find
 from envconvert.formats.probe import Agent, Framework, Loaded, Score, designated, tail
 
 _LOADER = Path(__file__).with_name("drivers") / "load_harbor.py"

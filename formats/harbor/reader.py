@@ -15,9 +15,19 @@ import tomli
 from envconvert.formats import losses
 from envconvert.formats.files import Tree, UnsafeTreeError, folded, walk
 from envconvert.formats.harbor import config
-from envconvert.formats.harbor.config import AgentTable, ConfigError, EnvironmentTable, TaskTable, VerifierTable
+from envconvert.formats.harbor.config import ConfigError
 from envconvert.formats.harbor.digest import ignore_files
-from envconvert.formats.losses import Kind, Ledger, Loss, RefusedError
+from envconvert.formats.harbor.finding import FoundTask, find, holds_task
+from envconvert.formats.harbor.tables import (
+    AgentTable,
+    ArtifactTable,
+    AuthorTable,
+    EnvironmentTable,
+    McpServerTable,
+    TaskTable,
+    VerifierTable,
+)
+from envconvert.formats.losses import Kind, Ledger, Loss, RefusedError, printable
 from envconvert.formats.taskset import (
     Act,
     Artifact,
@@ -51,19 +61,9 @@ NAME = "harbor"
 _ID_BYTES = 200  # leaves room for the suffixes that frameworks add to a folder name
 
 
-class FoundTask(msgspec.Struct, frozen=True):
-    """A folder that is, or looks like, a task."""
-
-    id: str
-    path: Path
-    """On disk."""
-    place: str
-    """Below the source folder, with `/`; empty where the source is the task."""
-
-
 def detect(source: Path) -> bool:
     """Whether there is a task folder at or below `source`."""
-    return (source / "task.toml").is_file() or next(_task_folders(source), None) is not None
+    return holds_task(source)
 
 
 def read(source: Path, *, name: str | None, reward_key: str | None, select: Select = every) -> Taskset:
@@ -99,7 +99,7 @@ def read(source: Path, *, name: str | None, reward_key: str | None, select: Sele
         description=about.description,
         authors=tuple(Author(name=author.name, email=author.email) for author in about.authors),
         keywords=tuple(about.keywords),
-        source=TasksetSource(format=NAME, uri=source.name),
+        source=TasksetSource(format=NAME, uri=printable(source.name)),
         reward=reward,
         ids=tuple(item.id for item in found),
         tasks=tasks,
@@ -111,49 +111,12 @@ def local_name(source: Path) -> str:
     return "local/" + (re.sub(r"[^A-Za-z0-9._-]+|\.\.+", "-", source.name).strip("-._") or "tasks")
 
 
-def find(source: Path) -> list[FoundTask]:
-    """The task folders at `source`, by id as bytes. Empty where there are none."""
-    if (source / "task.toml").is_file():
-        return [FoundTask(source.name, source, "")]
-    root, start = source, ""
-    if (source / "tasks").is_dir() and not any(source.glob("*/task.toml")):
-        root, start = source / "tasks", "tasks/"
-    found = [FoundTask(path.replace("/", "--"), root / path, start + path) for path in _task_folders(root)]
-    return sorted(found, key=lambda item: os.fsencode(item.id))
-
-
-def _task_folders(root: Path) -> Iterator[str]:
-    """Paths below `root` of the folders that hold task.toml, and of those that should. Does not look inside a task."""
-    pending = [""]
-    while pending:
-        folder = pending.pop()
-        with os.scandir(root / folder) as entries:
-            items = {item.name: item for item in entries}
-        if "taskset.jsonl" in items:
-            continue  # the tasks in there are those of another layout of ours
-        if folder and ("task.toml" in items or _looks_like_task(set(items))):
-            yield folder
-            continue
-        for name, item in items.items():
-            path = f"{folder}/{name}" if folder else name
-            if name == ".git":
-                continue
-            if item.is_dir(follow_symlinks=False):
-                pending.append(path)
-            elif item.is_symlink() and os.path.isfile(os.path.join(item.path, "task.toml")):
-                yield path  # Harbor runs a task through a link; groups are not followed, they could lead in circles
-
-
-def _looks_like_task(names: set[str]) -> bool:
-    return "instruction.md" in names and not names.isdisjoint({"tests", "environment", "solution"})
-
-
 class DatasetTable(msgspec.Struct, kw_only=True):
     """[dataset] of dataset.toml, as far as a taskset holds it."""
 
     version: str | None = None
     description: str = ""
-    authors: list[config.AuthorTable] = []
+    authors: list[AuthorTable] = []
     keywords: list[str] = []
 
 
@@ -173,8 +136,8 @@ def _dataset(source: Path) -> tuple[DatasetTable, list[Loss]]:
 def _check_id(item: FoundTask, seen: dict[str, str]) -> None:
     if reason := config.why_not_portable(item.id, _ID_BYTES):
         raise RefusedError(losses.ID_INVALID.loss(task=item.id, format=NAME, field="id", value=item.id, reason=reason))
-    other = seen.setdefault(folded(item.id), str(item.path))
-    if other != str(item.path):
+    other = seen.setdefault(folded(item.id), item.place)
+    if other != item.place:
         raise RefusedError(losses.ID_CLASH.loss(task=item.id, format=NAME, field="id", value=item.id, other=other))
 
 
@@ -257,7 +220,7 @@ def _task(id: str, tree: Tree, table: TaskTable, reward: Script, notes: list[Los
         raise ConfigError(losses.ENVIRONMENT_MISSING, "environment")
     tests = _tests(table, tree)
     reference = _reference(table, tree)
-    notes += _script_notes(id, tree, tests, reference, table)
+    notes += _script_notes(id, tests, reference, table)
     return Task(
         id=id,
         schema_version=table.schema_version,
@@ -367,7 +330,7 @@ def _healthcheck(table: EnvironmentTable) -> Healthcheck | None:
     )
 
 
-def _server(table: config.McpServerTable) -> Server:
+def _server(table: McpServerTable) -> Server:
     return Server(
         name=table.name,
         transport=table.transport,
@@ -407,7 +370,7 @@ def _tests(table: TaskTable, tree: Tree) -> Tests:
     )
 
 
-def _artifact(item: str | config.ArtifactTable) -> str | Artifact:
+def _artifact(item: str | ArtifactTable) -> str | Artifact:
     if isinstance(item, str):
         return item
     return Artifact(source=item.source, destination=item.destination, exclude=tuple(item.exclude), service=item.service)
@@ -421,15 +384,18 @@ def _reference(table: TaskTable, tree: Tree) -> Attempt | None:
     return Attempt(files=files, command=script, env=table.solution.env)
 
 
-def _script_notes(id: str, tree: Tree, tests: Tests, reference: Attempt | None, table: TaskTable) -> Iterator[Loss]:
+def _script_notes(id: str, tests: Tests, reference: Attempt | None, table: TaskTable) -> Iterator[Loss]:
     if reference is None and not table.steps:
         yield losses.REFERENCE_MISSING.loss(task=id, format=NAME, field="solution", value="solution/solve.sh")
-    scripts = ["tests/test.sh", "solution/solve.sh"] if table.environment.os == "linux" else []
-    for path in scripts:
-        if tree.holds(path, "file", "link"):
-            first = _content(tree, path).partition(b"\n")[0]
+    scripts = [("tests", tests.files, tests.command)]
+    if reference is not None:
+        scripts.append(("solution", reference.files, reference.command))
+    for folder, files, script in scripts if table.environment.os == "linux" else ():
+        if files is not None and files.holds(script, "file", "link"):
+            first = _content(files, script).partition(b"\n")[0]
             if first.endswith(b"\r"):
-                yield losses.SCRIPT_CRLF.loss(task=id, format=NAME, field=path, value=first.decode("utf-8", "replace"))
+                shown = first.decode("utf-8", "replace")
+                yield losses.SCRIPT_CRLF.loss(task=id, format=NAME, field=f"{folder}/{script}", value=shown)
 
 
 def _needed_variables(table: TaskTable) -> tuple[str, ...]:

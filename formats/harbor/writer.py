@@ -13,8 +13,8 @@ import msgspec
 import tomli_w
 
 from envconvert.formats import losses
-from envconvert.formats.files import Target, Tree, walk
-from envconvert.formats.harbor import config
+from envconvert.formats.files import Target, Tree, UnsafeTreeError, walk
+from envconvert.formats.harbor import tables
 from envconvert.formats.harbor.digest import package_digest
 from envconvert.formats.harbor.reader import NAME
 from envconvert.formats.losses import Ledger, Loss
@@ -43,12 +43,20 @@ def write(taskset: Taskset, target: Target, ledger: Ledger) -> None:
         if not ledger.admit(task.id, list(_losses(task, taskset.reward))):
             continue
         path = f"tasks/{task.id}"
-        write_folder(task, target, path)
+        if not write_folder(task, target, path, ledger):
+            continue
         registered.append({"name": task.id, "path": path})
         if task.package is not None:
-            digest = package_digest(walk(target.root / path))
-            listed.append({"name": task.package.name, "digest": digest})
-        ledger.written += 1
+            try:
+                digest = package_digest(walk(target.root / path))
+            except (OSError, ValueError) as error:
+                reason = (
+                    error.strerror if isinstance(error, OSError) else str(error)
+                )  # no path: it is that of the stage
+                loss = losses.PACKAGE_UNDIGESTED.loss(task=task.id, format=NAME, field="task.name", value=reason)
+                ledger.admit(task.id, [loss])
+            else:
+                listed.append({"name": task.package.name, "digest": digest})
     target.write("registry.json", _registry(taskset, registered))
     target.write("dataset.toml", _dataset(taskset, listed))
 
@@ -74,38 +82,50 @@ def carried_files(task: Task) -> Tree | None:
     return native.files if native is not None and native.mark == mark(task) else None
 
 
-def write_folder(task: Task, target: Target, path: str) -> None:
-    """Write one task as a Harbor folder at `path`: byte for byte where it came from one, else from its parts."""
+def write_folder(task: Task, target: Target, path: str, ledger: Ledger) -> bool:
+    """Write one task as a Harbor folder at `path`: byte for byte where it came from one, else from its parts.
+
+    False, and nothing written, where a file of the task cannot be read or has changed since the task was read.
+    """
     native = task.native.get(NAME)
-    with target.folder(path, source=native.place if native else "") as folder:
-        files = carried_files(task)
-        if files is not None:
-            folder.copy(files)
-            return
-        folder.write("task.toml", task_toml(task))
-        folder.write("instruction.md", "\n\n".join(message.text for message in task.prompt))
-        context = task.container.build.context if task.container.build else task.container.files
-        for tree, name in ((context, "environment"), (task.tests.files, "tests")):
-            if tree is not None:
-                folder.copy(tree, name)
-        if task.reference is not None:
-            folder.copy(task.reference.files, "solution")
+    try:
+        with target.folder(path, source=native.place if native else "") as folder:
+            _fill(folder, task)
+    except UnsafeTreeError as error:
+        return ledger.admit(task.id, [error.kind.loss(task=task.id, format=NAME, field=error.path, **error.values)])
+    ledger.written += 1
+    return True
+
+
+def _fill(folder: Target, task: Task) -> None:
+    files = carried_files(task)
+    if files is not None:
+        folder.copy(files)
+        return
+    folder.write("task.toml", task_toml(task))
+    folder.write("instruction.md", "\n\n".join(message.text for message in task.prompt))
+    context = task.container.build.context if task.container.build else task.container.files
+    for tree, name in ((context, "environment"), (task.tests.files, "tests")):
+        if tree is not None:
+            folder.copy(tree, name)
+    if task.reference is not None:
+        folder.copy(task.reference.files, "solution")
 
 
 def task_toml(task: Task) -> str:
     """A task.toml that Harbor reads to the configuration from which `task` was read."""
-    table = config.TaskTable(
-        schema_version=task.schema_version or config.TaskTable().schema_version,
+    table = tables.TaskTable(
+        schema_version=task.schema_version or tables.TaskTable().schema_version,
         source=task.origin,
         artifacts=[_artifact(item) for item in task.tests.artifacts],
         task=_package(task),
         metadata=dict(task.metadata),
-        agent=config.AgentTable(
+        agent=tables.AgentTable(
             timeout_sec=task.limits.agent, user=task.container.user, **_network(task.container.agent_network)
         ),
         verifier=_verifier(task),
         environment=_environment(task.container, task.servers, task.limits.build),
-        solution=config.SolutionTable(env=_env(task.reference)),
+        solution=tables.SolutionTable(env=_env(task.reference)),
     )
     times = (datetime.datetime, datetime.date, datetime.time)
     return tomli_w.dumps(msgspec.to_builtins(table, builtin_types=times), multiline_strings=False)
@@ -115,11 +135,11 @@ def _env(attempt: Attempt | None) -> dict[str, str]:
     return dict(attempt.env) if attempt else {}
 
 
-def _package(task: Task) -> config.PackageTable | None:
+def _package(task: Task) -> tables.PackageTable | None:
     package = task.package
     if package is None:
         return None
-    return config.PackageTable(
+    return tables.PackageTable(
         name=package.name,
         version=package.version,
         description=package.description,
@@ -128,8 +148,8 @@ def _package(task: Task) -> config.PackageTable | None:
     )
 
 
-def _author(author: Author) -> config.AuthorTable:
-    return config.AuthorTable(name=author.name, email=author.email)
+def _author(author: Author) -> tables.AuthorTable:
+    return tables.AuthorTable(name=author.name, email=author.email)
 
 
 def _network(policy: NetworkPolicy | None) -> dict[str, Any]:
@@ -138,8 +158,8 @@ def _network(policy: NetworkPolicy | None) -> dict[str, Any]:
     return {"network_mode": policy.mode, "allowed_hosts": None if policy.hosts is None else list(policy.hosts)}
 
 
-def _environment(container: Container, servers: tuple[Server, ...], build: float | None) -> config.EnvironmentTable:
-    table = config.EnvironmentTable(
+def _environment(container: Container, servers: tuple[Server, ...], build: float | None) -> tables.EnvironmentTable:
+    table = tables.EnvironmentTable(
         docker_image=container.image,
         os=container.os,
         cpus=container.cpus,
@@ -147,7 +167,7 @@ def _environment(container: Container, servers: tuple[Server, ...], build: float
         storage_mb=container.storage_mb,
         gpus=container.gpus,
         gpu_types=None if container.gpu_types is None else list(container.gpu_types),
-        tpu=None if container.tpu is None else config.TpuTable(**msgspec.structs.asdict(container.tpu)),
+        tpu=None if container.tpu is None else tables.TpuTable(**msgspec.structs.asdict(container.tpu)),
         mcp_servers=[_server(server) for server in servers],
         env=dict(container.env),
         skills_dir=container.skills,
@@ -160,8 +180,8 @@ def _environment(container: Container, servers: tuple[Server, ...], build: float
     return table
 
 
-def _server(server: Server) -> config.McpServerTable:
-    return config.McpServerTable(
+def _server(server: Server) -> tables.McpServerTable:
+    return tables.McpServerTable(
         name=server.name,
         transport=server.transport,
         url=server.url,
@@ -171,10 +191,10 @@ def _server(server: Server) -> config.McpServerTable:
     )
 
 
-def _healthcheck(check: Healthcheck | None) -> config.HealthcheckTable | None:
+def _healthcheck(check: Healthcheck | None) -> tables.HealthcheckTable | None:
     if check is None:
         return None
-    return config.HealthcheckTable(
+    return tables.HealthcheckTable(
         command=check.command,
         interval_sec=check.interval,
         timeout_sec=check.timeout,
@@ -184,9 +204,9 @@ def _healthcheck(check: Healthcheck | None) -> config.HealthcheckTable | None:
     )
 
 
-def _verifier(task: Task) -> config.VerifierTable:
+def _verifier(task: Task) -> tables.VerifierTable:
     tests = task.tests
-    table = config.VerifierTable(
+    table = tables.VerifierTable(
         env=dict(tests.env),
         user=tests.user,
         environment_mode=None if tests.separate is None else ("separate" if tests.separate else "shared"),
@@ -201,14 +221,14 @@ def _verifier(task: Task) -> config.VerifierTable:
     return table
 
 
-def _collect(item: Collect) -> config.CollectTable:
-    return config.CollectTable(command=item.command, service=item.service, timeout_sec=item.timeout, user=item.user)
+def _collect(item: Collect) -> tables.CollectTable:
+    return tables.CollectTable(command=item.command, service=item.service, timeout_sec=item.timeout, user=item.user)
 
 
-def _artifact(item: str | Artifact) -> str | config.ArtifactTable:
+def _artifact(item: str | Artifact) -> str | tables.ArtifactTable:
     if isinstance(item, str):
         return item
-    return config.ArtifactTable(
+    return tables.ArtifactTable(
         source=item.source, destination=item.destination, exclude=list(item.exclude), service=item.service
     )
 

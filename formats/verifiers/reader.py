@@ -6,7 +6,7 @@ import msgspec
 
 from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.harbor import reader as harbor
-from envconvert.formats.harbor.config import AuthorTable
+from envconvert.formats.harbor.tables import AuthorTable
 from envconvert.formats.taskset import Author, Select, Taskset, TasksetSource, every
 
 

@@ -9,6 +9,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
+import tomli_w
 from jinja2 import Environment, StrictUndefined
 
 from envconvert.formats import losses
@@ -39,6 +40,7 @@ _LIBRARY = set(sys.stdlib_module_names) | {
     ),
     *("distutils", "imghdr", "imp", "mailcap", "msilib", "nis", "nntplib", "ossaudiodev", "pipes", "smtpd", "sndhdr"),
     *("spwd", "sunau", "telnetlib", "uu", "xdrlib", "lib2to3"),
+    "test",  # part of the library, and in no list of it
 }
 
 # What hatchling's wheels leave out whatever they are told (hatchling/builders/constants.py).
@@ -64,9 +66,8 @@ def write(taskset: Taskset, target: Target, ledger: Ledger) -> None:
     for task in taskset.tasks(ledger):
         if not ledger.admit(task.id, list(_losses(task))):
             continue
-        write_folder(task, target, f"{module}/tasks/{task.id}")
-        ledger.written += 1
-        first = first or task
+        if write_folder(task, target, f"{module}/tasks/{task.id}", ledger):
+            first = first or task
     package = files(__package__) / "package"
     for source in _sources(package):
         target.write(f"{module}/{source.name}", source.read_bytes())
@@ -88,7 +89,7 @@ def write(taskset: Taskset, target: Target, ledger: Ledger) -> None:
 
 
 _ENVIRONMENT = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False)
-_ENVIRONMENT.filters["toml"] = lambda text: json.dumps(text, ensure_ascii=False)  # TOML's basic strings are JSON's
+_ENVIRONMENT.filters["toml"] = lambda text: tomli_w.dumps({"_": text}).removeprefix("_ = ").rstrip("\n")
 
 
 def _sources(package: Traversable) -> list[Traversable]:

@@ -1,0 +1,59 @@
+"""Where the task folders of a source are, and what they are called."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+
+class FoundTask(msgspec.Struct, frozen=True):
+    """A folder that is, or looks like, a task."""
+
+    id: str
+    path: Path
+    """On disk."""
+    place: str
+    """Below the source folder, with `/`; empty where the source is the task."""
+
+
+def holds_task(source: Path) -> bool:
+    """Whether there is a task folder at or below `source`."""
+    return (source / "task.toml").is_file() or next(_task_folders(source), None) is not None
+
+
+def find(source: Path) -> list[FoundTask]:
+    """The task folders at `source`, by id as bytes. Empty where there are none."""
+    if (source / "task.toml").is_file():
+        return [FoundTask(source.name, source, "")]
+    root, start = source, ""
+    if (source / "tasks").is_dir() and not any(source.glob("*/task.toml")):
+        root, start = source / "tasks", "tasks/"
+    found = [FoundTask(path.replace("/", "--"), root / path, start + path) for path in _task_folders(root)]
+    return sorted(found, key=lambda item: os.fsencode(item.id))
+
+
+def _task_folders(root: Path) -> Iterator[str]:
+    """Paths below `root` of the folders that hold task.toml, and of those that should. Does not look inside a task."""
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(root / folder) as entries:
+            items = {item.name: item for item in entries}
+        if "taskset.jsonl" in items:
+            continue  # the tasks in there are those of another layout of ours
+        if folder and ("task.toml" in items or _looks_like_task(set(items))):
+            yield folder
+            continue
+        for name, item in items.items():
+            path = f"{folder}/{name}" if folder else name
+            if name == ".git":
+                continue
+            if item.is_dir(follow_symlinks=False):
+                pending.append(path)
+            elif item.is_symlink() and os.path.isfile(os.path.join(item.path, "task.toml")):
+                yield path  # Harbor runs a task through a link; groups are not followed, they could lead in circles
+
+
+def _looks_like_task(names: set[str]) -> bool:
+    return "instruction.md" in names and not names.isdisjoint({"tests", "environment", "solution"})
