@@ -72,7 +72,21 @@ _OUTPUT = _options(
 _JOBS = click.option(
     "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="Tasks run at once.  [default: 1]"
 )
-_SOURCE = click.argument("source", metavar="SRC")
+
+
+class _Place(click.ParamType[str]):
+    """A folder or an address. An empty one is what a shell makes of a variable that is not set, and not this folder."""
+
+    name = "place"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            self.fail("it is empty; write . for the current folder", param, ctx)
+        return value
+
+
+_SOURCE = click.argument("source", metavar="SRC", type=_Place())
+_TARGET = click.argument("target", metavar="DST", type=_Place())
 
 
 class _FormatList(click.ParamType[list[str]]):
@@ -106,9 +120,9 @@ def _bad_input() -> Iterator[None]:
 
 
 def _fail(message: str, code: int) -> None:
-    from envconvert.formats.losses import printable
+    from envconvert.formats.losses import one_line
 
-    click.echo(f"envconvert: {printable(message)}", err=True)
+    click.echo(f"envconvert: {one_line(message)}", err=True)
     raise SystemExit(code)
 
 
@@ -123,7 +137,7 @@ def _check_name(name: str | None) -> None:
 
 @commands.command()
 @_SOURCE
-@click.argument("target", metavar="DST")
+@_TARGET
 @click.option("--to", required=True, type=_FormatList(), metavar="F[,F…]", help=f"One or more of {', '.join(NAMES)}.")
 @_READING
 @_TASKS
@@ -192,13 +206,13 @@ def _progress(hidden: bool) -> Iterator[Callable[[int, int], None]]:
 
 def _print_losses(losses: list[Any]) -> None:
     """A line for each refused or degraded task's loss, and a count of the notes."""
-    from envconvert.formats.losses import Severity
+    from envconvert.formats.losses import Severity, one_line
 
     colours = {Severity.REFUSED: "red", Severity.DEGRADED: "yellow"}
     for loss in losses:
         if loss.severity in colours:
             code = click.style(f"{loss.severity} [{loss.code}]", fg=colours[loss.severity])
-            click.echo(f"{loss.task}: {loss.field}: {loss.message}; {loss.hint} {code}", err=True)
+            click.echo(one_line(f"{loss.task}: {loss.field}: {loss.message}; {loss.hint} ") + code, err=True)
     notes = sum(loss.severity is Severity.NOTE for loss in losses)
     if notes:
         click.echo(f"{notes} notes, which change nothing that runs, are in the report", err=True)
@@ -223,6 +237,7 @@ def inspect(
 ) -> None:
     """Say what is in SRC."""
     from envconvert import inspection, pipeline
+    from envconvert.formats.losses import one_line
     from envconvert.report import to_json
 
     _check_name(name)
@@ -231,7 +246,7 @@ def inspect(
             source, format=source_format, name=name, reward_key=reward_key, tasks=tasks, limit=limit
         )
         if list_ids:
-            click.echo("".join(f"{id}\n" for id in taskset.ids), nl=False)
+            click.echo("".join(f"{one_line(id)}\n" for id in taskset.ids), nl=False)
             return
         found = inspection.inspect(taskset)
     if as_json:
@@ -256,7 +271,7 @@ def formats(as_json: bool, quiet: bool) -> None:
 
 
 @commands.command()
-@click.argument("path")
+@click.argument("path", type=_Place())
 @click.option("--framework", "only", type=_KNOWN, help="Only this framework. [default: those whose format PATH holds]")
 @_TASKS
 @_OUTPUT
@@ -281,7 +296,7 @@ def check(path: str, only: str | None, tasks: str | None, limit: int | None, as_
 
 @commands.command()
 @_SOURCE
-@click.argument("target", metavar="DST")
+@_TARGET
 @click.option("--agents", default="oracle,nop", metavar="A,B", help="oracle plays the reference, nop does nothing.")
 @_TASKS
 @_JOBS

@@ -19,6 +19,8 @@ def local_copy(source: str | Path) -> tuple[Path, str, str | None]:
     if isinstance(source, str) and (match := _ADDRESS.fullmatch(source)):
         return _download(source, match["name"], match["revision"], match["path"])
     folder = Path(source)
+    if folder.is_file():
+        raise UnreadableSourceError(source, "it is a file; name the folder of a task or of the tasks")
     if folder.exists():
         return folder.resolve(), printable(folder.resolve().name), None
     if isinstance(source, str) and _NAME.fullmatch(source):

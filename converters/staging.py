@@ -35,6 +35,9 @@ def check_free(target: Path, *, force: bool) -> None:
     """
     _remove_abandoned(Path(os.path.realpath(target)))
     if not os.path.lexists(target):
+        above = next(folder for folder in target.absolute().parents if folder.exists())
+        if not above.is_dir():
+            raise TargetTakenError(f"{target}: {above} is a file, and no folder can be made in it; name another place")
         return
     if not target.is_dir():
         raise TargetTakenError(f"{target}: it is a file; name a folder that is new or empty")

@@ -5,6 +5,7 @@ A `Loss` is a kind met on one task. Nothing is lost any other way: a part that a
 carry ends in one of these, never in a default.
 """
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -71,8 +72,15 @@ class RefusedError(Exception):
 
 
 def printable(text: str) -> str:
-    """`text` with bytes that are no UTF-8 (file names may hold them) written as `\\xNN`, so that JSON can hold it."""
+    """`text` with bytes that are no UTF-8 (file names may hold them) written as escapes, so that JSON can hold it."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def one_line(text: str) -> str:
+    """`text` for a terminal: printable, and with control characters, line ends among them, written as escapes."""
+    return re.sub(
+        r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda found: found[0].encode("unicode_escape").decode(), printable(text)
+    )
 
 
 def _shown(value: object, limit: int = 120) -> str:

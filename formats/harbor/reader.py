@@ -399,10 +399,13 @@ def _script_notes(id: str, tests: Tests, reference: Attempt | None, table: TaskT
 
 
 def _needed_variables(table: TaskTable) -> tuple[str, ...]:
+    tables = [*_variables(table).values(), *(step.verifier.env for step in table.steps or ())]
     names = {
         match[1]
-        for env in _variables(table).values()
+        for env in tables
         for value in env.values()
         if (match := _TEMPLATE.fullmatch(value)) and match[2] is None
     }
+    for server in table.environment.mcp_servers:  # a header may hold references inside its value
+        names |= {name for value in server.headers.values() for name in re.findall(r"\$\{([^}:]+)\}", value)}
     return tuple(sorted(names))

@@ -7,6 +7,8 @@ import msgspec
 from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.harbor import reader as harbor
 from envconvert.formats.harbor.tables import AuthorTable
+from envconvert.formats.losses import printable
+from envconvert.formats.names import is_taskset_name
 from envconvert.formats.taskset import Author, Select, Taskset, TasksetSource, every
 
 
@@ -48,6 +50,11 @@ def read(source: Path, *, name: str | None, reward_key: str | None, select: Sele
             header = msgspec.json.decode(lines.readline(), type=Header)
     except (OSError, msgspec.DecodeError) as error:
         raise UnreadableSourceError(module / "taskset.jsonl", f"its first line cannot be read: {error}") from None
+    if not is_taskset_name(header.name):
+        reason = (
+            f"its name {header.name!r} is not ORG/NAME of ASCII letters, digits, `-`, `_` and `.`; correct it there"
+        )
+        raise UnreadableSourceError(module / "taskset.jsonl", reason)
     tasks = harbor.read(
         module / "tasks", name=name or header.name, reward_key=reward_key or header.reward_key, select=select
     )
@@ -58,5 +65,5 @@ def read(source: Path, *, name: str | None, reward_key: str | None, select: Sele
         licence=header.licence,
         authors=tuple(Author(name=author.name, email=author.email) for author in header.authors),
         keywords=tuple(header.keywords),
-        source=TasksetSource(format="verifiers", uri=source.name),
+        source=TasksetSource(format="verifiers", uri=printable(source.name)),
     )

@@ -1,0 +1,425 @@
+"""Every loss on the smallest source that has it, and the page that explains them."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+from conftest import ENVIRONMENT, NAMED, ROOT, TOML, Files, make_files, make_task
+
+import envconvert
+from envconvert.formats.catalogue import FORMATS
+from envconvert.formats.files import Target
+from envconvert.formats.losses import KINDS, Ledger, Loss
+from envconvert.formats.taskset import Limits, Task
+from envconvert.report import Report
+
+STEPS_TOML = '[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
+STEPS_FILES: Files = {
+    "instruction.md": None,
+    "steps/one/instruction.md": "First.\n",
+    "steps/two/instruction.md": "Second.\n",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A source with one task, `task`, that has one loss and nothing else worth noting."""
+
+    code: str
+    severity: str
+    field: str
+    shows: str
+    """What of the value the message must show."""
+    toml: str | bytes | None = TOML
+    files: Files = dataclasses.field(default_factory=dict)
+    to: str = "harbor"
+    task: str = "task"
+    reward_key: str | None = None
+    arrange: Callable[[Path], object] = lambda source: None
+    """Done to the source folder afterwards; the task is `source / "task"`."""
+    change: Callable[[Task], Task] = lambda task: task
+    """Done to the task between reading and writing."""
+
+
+def refused(code: str, field: str, shows: str, toml: str | bytes | None = TOML, files: Files | None = None) -> Case:
+    """A task.toml, or a folder, that Harbor itself would not run."""
+    return Case(code, "refused", field, shows, toml, files or {})
+
+
+def unheld(code: str, field: str, shows: str, toml: str = TOML, files: Files | None = None) -> Case:
+    """A part that a Verifiers package cannot hold."""
+    return Case(code, "refused", field, shows, toml, files or {}, to="verifiers")
+
+
+def link(path: str, target: str) -> Callable[[Path], object]:
+    return lambda source: (source / "task" / path).symlink_to(target)
+
+
+def turned_into_a_link(task: Task, path: str) -> Task:
+    """What another process may do between reading a task and copying it."""
+    place = task.native["harbor"].files.root / path
+    place.unlink()
+    place.symlink_to("/etc/hostname")
+    return task
+
+
+SERVER = f'{TOML}[[environment.mcp_servers]]\nname = "files"\nurl = "http://files"\n'
+HEADERS = "environment.mcp_servers[0].headers"
+
+CASES = [
+    # Task folders, whatever the format.
+    Case("id-invalid", "refused", "id", "'CON'", task="CON", arrange=lambda s: (s / "task").rename(s / "CON")),
+    Case("id-clash", "refused", "id", "'task'", arrange=lambda s: make_task(s / "Task")),
+    Case("link-outside", "refused", "tests/out", "'../../other'", arrange=link("tests/out", "../../other")),
+    Case("link-cycle", "refused", "tests/round", "'..'", arrange=link("tests/round", "..")),
+    Case("file-special", "refused", "tests/pipe", "named pipe", arrange=lambda s: os.mkfifo(s / "task/tests/pipe")),
+    Case(
+        "path-clash", "refused", "tests/data", "'tests/DATA'", files={"tests/DATA": "1", "tests/data": "2"}
+    ),  # upper case is first as bytes
+    Case("changed", "refused", "tests/test.sh", "link", change=lambda task: turned_into_a_link(task, "tests/test.sh")),
+    Case("unreadable", "refused", "task.toml", "No such file", None, arrange=link("task.toml", "absent.toml")),
+    # Reading Harbor: what task.toml says.
+    Case(
+        "dataset-unreadable",
+        "note",
+        "dataset.toml",
+        "line 1",
+        task="",
+        arrange=lambda s: (s / "dataset.toml").write_text("[dataset\n"),
+    ),
+    refused("config-missing", "task.toml", "no task.toml", None),
+    refused("config-bom", "task.toml", "byte order mark", b"\xef\xbb\xbf" + TOML.encode()),
+    refused("config-encoding", "task.toml", r"b'\xff'", b'source = "\xff"\n' + TOML.encode()),
+    refused("config-syntax", "task.toml", "line 1", "source =\n" + TOML),
+    refused("value-type", "agent.timeout_sec", "'soon'", f'{TOML}[agent]\ntimeout_sec = "soon"\n'),
+    refused("name-invalid", "task.name", "'no-slash'", f'[task]\nname = "no-slash"\n{ENVIRONMENT}'),
+    refused("version-empty", "task.version", "''", f'{NAMED}version = ""\n{ENVIRONMENT}'),
+    refused("size-invalid", "environment.memory", "'2GB'", f'{TOML}memory = "2GB"\n'),
+    refused("size-conflict", "environment.storage", "'1G'", f'{TOML}storage = "1G"\nstorage_mb = 1000\n'),
+    refused("cpus-invalid", "environment.cpus", "inf", f"{TOML}cpus = inf\n"),
+    refused(
+        "topology-invalid",
+        "environment.tpu.topology",
+        "'2by2'",
+        f'{TOML}[environment.tpu]\ntype = "v5e"\ntopology = "2by2"\n',
+    ),
+    refused(
+        "server-incomplete",
+        "environment.mcp_servers[0]",
+        "'files'",
+        f'{TOML}[[environment.mcp_servers]]\nname = "files"\ntransport = "stdio"\n',
+    ),
+    refused(
+        "server-headers",
+        "environment.mcp_servers[0].headers",
+        "'X-Who'",
+        f'{TOML}[[environment.mcp_servers]]\nname = "files"\ntransport = "stdio"\ncommand = "serve"\n'
+        'headers = {"X-Who" = "me"}\n',
+    ),
+    refused("header-invalid", f"{HEADERS}.X A", "'X A: b'", f'{SERVER}headers = {{"X A" = "b"}}\n'),
+    refused("header-template", f"{HEADERS}.X-A", "'a ${'", f'{SERVER}headers = {{X-A = "a ${{"}}\n'),
+    refused("header-credential", f"{HEADERS}.Authorization", "", f'{SERVER}headers = {{Authorization = "s3cret"}}\n'),
+    refused(
+        "verifier-conflict",
+        "verifier.environment_mode",
+        "'shared'",
+        f'{TOML}[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\ncpus = 1\n',
+    ),
+    refused("hosts-unused", "environment.allowed_hosts", "'pypi.test'", f'{TOML}allowed_hosts = ["pypi.test"]\n'),
+    refused(
+        "host-invalid",
+        "environment.allowed_hosts",
+        "'http://pypi.test'",
+        f'{TOML}network_mode = "allowlist"\nallowed_hosts = ["http://pypi.test"]\n',
+    ),
+    refused("artifact-source", "artifacts[0]", "'/app/../etc'", f'artifacts = ["/app/../etc"]\n{TOML}'),
+    refused("artifact-relative", "artifacts[0]", "'out'", f'artifacts = [{{source = "out", service = "db"}}]\n{TOML}'),
+    refused(
+        "artifact-destination",
+        "artifacts[0]",
+        "'../up'",
+        f'artifacts = [{{source = "/out", destination = "../up"}}]\n{TOML}',
+    ),
+    refused(
+        "artifact-reserved",
+        "artifacts[0]",
+        "'manifest.json'",
+        f'artifacts = [{{source = "/out", destination = "manifest.json"}}]\n{TOML}',
+    ),
+    refused("step-name", "steps[0].name", "'a:b'", f'{TOML}[[steps]]\nname = "a:b"\n'),
+    refused("step-clash", "steps[1].name", "'ONE'", f'{TOML}[[steps]]\nname = "one"\n[[steps]]\nname = "ONE"\n'),
+    # Reading Harbor: what the folder holds.
+    refused("instruction-missing", "instruction.md", "instruction.md", files={"instruction.md": None}),
+    refused("instruction-encoding", "instruction.md", r"b'\xff'", files={"instruction.md": b"ab\xff"}),
+    refused("tests-missing", "tests", "'tests/test.sh'", files={"tests/test.sh": None}),
+    refused("environment-missing", "environment", "docker_image", NAMED, {"environment/notes.txt": "no Dockerfile\n"}),
+    Case("key-unknown", "note", "environment.memmory_mb", "4096", f"{TOML}memmory_mb = 4096\n"),
+    Case("size-integer", "degraded", "environment.memory", "2048", f"{TOML}memory = 2048\n"),
+    Case(
+        "strategy-unused",
+        "note",
+        "multi_step_reward_strategy",
+        "'final'",
+        f'multi_step_reward_strategy = "final"\n{TOML}',
+    ),
+    Case("template-literal", "note", "verifier.env.URL", "'pre-${X}'", f'{TOML}[verifier.env]\nURL = "pre-${{X}}"\n'),
+    Case(
+        "script-crlf", "degraded", "tests/test.sh", r"'#!/bin/sh\r'", files={"tests/test.sh": "#!/bin/sh\r\ntrue\r\n"}
+    ),
+    Case("reference-missing", "note", "solution", "'solution/solve.sh'", files={"solution/solve.sh": None}),
+    Case(
+        "instruction-canary",
+        "note",
+        "instruction.md",
+        "# Canary releases",
+        files={"instruction.md": "# Canary releases\n"},
+    ),
+    # What a Verifiers package cannot hold.
+    unheld("steps", "interaction", "2 steps", TOML + STEPS_TOML, STEPS_FILES),
+    unheld(
+        "separate-verifier",
+        "tests.container",
+        "a copy of the agent's container",
+        f'{TOML}[verifier]\nenvironment_mode = "separate"\n',
+    ),
+    unheld(
+        "compose", "container.build.compose", "'docker-compose.yaml'", files={"environment/docker-compose.yaml": "{}"}
+    ),
+    unheld(
+        "mcp-servers",
+        "servers",
+        "'files'",
+        f'{TOML}[[environment.mcp_servers]]\nname = "files"\nurl = "http://localhost:8000"\n',
+    ),
+    unheld("network", "container.network", "container: no-network", f'{TOML}network_mode = "no-network"\n'),
+    unheld("healthcheck", "container.healthcheck", "'is-up'", f'{TOML}[environment.healthcheck]\ncommand = "is-up"\n'),
+    unheld("skills", "container.skills", "'/skills'", f'{TOML}skills_dir = "/skills"\n'),
+    unheld("gpus", "container.gpus", "2 GPUs", f"{TOML}gpus = 2\n"),
+    unheld("tpu", "container.tpu", "'v5e'", f'{TOML}[environment.tpu]\ntype = "v5e"\ntopology = "2x2"\n'),
+    unheld(
+        "windows",
+        "container.os",
+        "'windows'",
+        f'{TOML}os = "windows"\n',
+        {"tests/test.bat": "exit 0\r\n", "solution/solve.bat": "exit 0\r\n"},
+    ),
+    unheld("collect", "tests.collect", "'dump-db'", f'{TOML}[[verifier.collect]]\ncommand = "dump-db"\n'),
+    unheld("trajectory", "interaction.resumes", "'trajectory.json'", files={"trajectory.json": "{}"}),
+    unheld("harborignore", "tests.ignores", "'tests/.harborignore'", files={"tests/.harborignore": "*.md\n"}),
+    Case(
+        "artifacts", "degraded", "tests.artifacts", "1 artifacts", f'artifacts = ["/app/out"]\n{TOML}', to="verifiers"
+    ),
+    Case("agent-home", "note", "container.user", "'worker'", f'{TOML}[agent]\nuser = "worker"\n', to="verifiers"),
+    unheld("workdir-relative", "container.workdir", "'app'", f'{TOML}workdir = "app"\n'),
+    unheld("image-name", "container.image", "'Not An Image'", f'{NAMED}[environment]\ndocker_image = "Not An Image"\n'),
+    # What a wheel lacks.
+    Case("wheel-folder", "degraded", "tests/empty", "'empty'", files={"tests/empty/": ""}, to="verifiers"),
+    Case("wheel-link", "degraded", "tests/run", "'test.sh'", to="verifiers", arrange=link("tests/run", "test.sh")),
+    Case(
+        "wheel-mode",
+        "note",
+        "tests/test.sh",
+        "'700'",
+        to="verifiers",
+        arrange=lambda s: (s / "task/tests/test.sh").chmod(0o700),
+    ),
+    Case(
+        "wheel-name",
+        "degraded",
+        r"tests/caf\xe9",
+        r"caf\udce9",
+        to="verifiers",
+        files={os.fsdecode(b"tests/caf\xe9"): "1"},
+    ),
+    Case(
+        "wheel-excluded",
+        "degraded",
+        "tests/__pycache__",
+        "'__pycache__'",
+        files={"tests/__pycache__/a.pyc": "1"},
+        to="verifiers",
+    ),
+    # Writing Harbor.
+    Case("reward-key", "note", "reward.key", "'accuracy'", reward_key="accuracy"),
+    Case(
+        "limit-default",
+        "degraded",
+        "limits.build",
+        "build",
+        change=lambda task: msgspec.structs.replace(task, limits=Limits(tests=60.0)),
+    ),
+    Case(
+        "steps-unsaid",
+        "refused",
+        "interaction",
+        "2 steps",
+        TOML + STEPS_TOML,
+        STEPS_FILES,
+        change=lambda task: msgspec.structs.replace(task, origin="elsewhere"),
+    ),
+    Case("package-undigested", "note", "task.name", "codec can't decode", files={".gitignore": b"caf\xe9\n"}),
+    Case("package-unnamed", "note", "task.name", "[task].name", ENVIRONMENT),
+]
+
+
+def arranged(case: Case, folder: Path) -> Path:
+    source = folder / "source"
+    make_task(source / "task", case.toml, case.files)
+    case.arrange(source)
+    return source
+
+
+def outcome(case: Case, folder: Path, *, strict: bool = False) -> Ledger:
+    """What the ledger of a conversion of the case says."""
+    taskset = envconvert.read(arranged(case, folder), format="harbor", reward_key=case.reward_key)
+    ledger = Ledger(strict=strict)
+    changed = taskset.of(lambda kept: (case.change(task) for task in taskset.tasks(kept)))
+    FORMATS[case.to].write(changed, Target(folder / "target"), ledger)
+    return ledger
+
+
+def single(losses: list[Loss]) -> Loss:
+    assert len(losses) == 1, losses
+    return losses[0]
+
+
+def test_the_table_has_a_case_for_every_kind() -> None:
+    assert sorted(case.code for case in CASES) == sorted(KINDS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.code for case in CASES])
+def test_loss(case: Case, tmp_path: Path) -> None:
+    ledger = outcome(case, tmp_path)
+    loss = single(ledger.losses)
+    assert (loss.code, loss.severity, loss.task) == (case.code, case.severity, case.task)
+    assert loss.field == case.field
+    assert case.shows in loss.message
+    assert loss.hint
+    assert loss.format == case.to
+    if case.severity == "refused":
+        assert case.task not in written(tmp_path / "target")
+    else:
+        assert ledger.written == 1
+        assert written(tmp_path / "target") == ["task"]
+
+
+def written(target: Path) -> list[str]:
+    return sorted(path.name for path in target.glob("**/tasks/*"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.code for case in CASES])
+def test_a_message_does_not_say_where_the_source_stands(case: Case, tmp_path: Path) -> None:
+    """Else the same input would not give the same envconvert.json."""
+    assert str(tmp_path) not in single(outcome(case, tmp_path).losses).message
+
+
+def test_a_credential_is_not_shown(tmp_path: Path) -> None:
+    """A report is published; what is wrong in it is a secret."""
+    case = next(case for case in CASES if case.code == "header-credential")
+    assert "s3cret" not in repr(outcome(case, tmp_path).losses)
+
+
+def test_a_refused_task_does_not_stop_the_others(tmp_path: Path) -> None:
+    for code in ("config-syntax", "link-outside", "tests-missing"):
+        case = next(case for case in CASES if case.code == code)
+        arranged(case, tmp_path / code)
+        (tmp_path / code / "source" / "task").rename(make_files(tmp_path / "all", {}) / code)
+    make_task(tmp_path / "all" / "good")
+    [report] = envconvert.convert(tmp_path / "all", tmp_path / "out", to="harbor")
+    assert (report.tasks.read, report.tasks.written, report.tasks.refused) == (4, 1, 3)
+    assert {loss.task: loss.code for loss in report.losses} == {
+        "config-syntax": "config-syntax",
+        "link-outside": "link-outside",
+        "tests-missing": "tests-missing",
+    }
+    assert written(tmp_path / "out") == ["good"]
+
+
+DEGRADED = f"{TOML}memory = 2048\n"
+REFUSED = f'{TOML}memory = "2GB"\n'
+NOTED = f"{TOML}unheard_of = 1\n"
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Two lossless tasks, one of them with a note, one degraded twice over, and one refused."""
+    source = tmp_path / "mixed"
+    make_task(source / "clean")
+    make_task(source / "noted", NOTED)
+    make_task(source / "degraded", DEGRADED, {"tests/test.sh": "#!/bin/sh\r\n"})
+    make_task(source / "refused", REFUSED)
+    return source
+
+
+def counts(report: Report) -> tuple[int, int, int, int, int]:
+    tasks = report.tasks
+    return tasks.read, tasks.written, tasks.lossless, tasks.degraded, tasks.refused
+
+
+@pytest.mark.parametrize("to", ["harbor", "verifiers"])
+def test_a_degraded_task_is_written(mixed: Path, tmp_path: Path, to: str) -> None:
+    [report] = envconvert.convert(mixed, tmp_path / "out", to=to)
+    assert counts(report) == (4, 3, 2, 1, 1)
+    assert report.exit_code == 3
+    assert written(tmp_path / "out") == ["clean", "degraded", "noted"]
+    assert report.levels.native == 3
+
+
+@pytest.mark.parametrize("to", ["harbor", "verifiers"])
+def test_strict_refuses_what_would_be_degraded(mixed: Path, tmp_path: Path, to: str) -> None:
+    [report] = envconvert.convert(mixed, tmp_path / "out", to=to, strict=True)
+    assert counts(report) == (4, 2, 2, 0, 2)
+    assert written(tmp_path / "out") == ["clean", "noted"]
+    assert {loss.severity.value for loss in report.losses if loss.task == "degraded"} == {"refused"}
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.severity == "degraded"], ids=lambda case: str(case.code)
+)
+def test_strict_refuses_every_degraded_kind(case: Case, tmp_path: Path) -> None:
+    ledger = outcome(case, tmp_path, strict=True)
+    assert [loss.severity.value for loss in ledger.losses] == ["refused"]
+    assert ledger.written == 0
+    assert written(tmp_path / "target") == []
+
+
+def test_a_long_value_is_cut(tmp_path: Path) -> None:
+    make_task(tmp_path / "s" / "task", f'{TOML}memory = "{"9" * 5000}GB"\n')
+    [report] = envconvert.convert(tmp_path / "s", tmp_path / "out", to="harbor")
+    loss = single(report.losses)
+    assert loss.code == "size-invalid"
+    assert "9" * 100 in loss.message
+    assert "5004 characters" in loss.message  # as Python writes it: with the quotes
+    assert len(loss.message) < 300
+
+
+def test_the_page_is_what_the_script_writes() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "write-losses", "--check"], capture_output=True, encoding="utf-8", timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_page_explains_every_code() -> None:
+    rows = re.findall(
+        r"^\| `([a-z-]+)` \| (note|degraded|refused) \| (.+?) \| (.+?) \|$",
+        (ROOT / "docs" / "losses.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    assert [(code, severity) for code, severity, _, _ in rows] == [
+        (kind.code, kind.severity.value) for kind in KINDS.values()
+    ]
+    assert all(meaning.strip() and remedy.strip() for _, _, meaning, remedy in rows)
+    # what is filled in has a name in italics; only ${VAR}, which is what a person writes, keeps its braces
+    assert not [code for code, _, meaning, remedy in rows if re.search(r"(?<!\$)\{", meaning + remedy)]
+
+
+def test_codes_are_short_and_stable_in_form() -> None:
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)?", code) for code in KINDS)
