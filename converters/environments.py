@@ -28,7 +28,8 @@ def interpreter(framework: Framework, say: Callable[[str], None]) -> Path:
         say(f"installing {framework.requirement}, about {framework.megabytes} MB, into {folder}")
         with staged(folder) as stage:
             _run(framework, ["venv", "--quiet", "--relocatable", "--python", str(base), "--clear", str(stage)])
-            _run(framework, ["pip", "install", "--quiet", "--python", str(stage / "bin/python"), framework.requirement])
+            install = ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(stage / "bin/python")]
+            _run(framework, [*install, framework.requirement])
     return folder / "bin" / "python"
 
 

@@ -183,6 +183,9 @@ def test_an_image_that_is_nowhere_is_built_from_its_dockerfile(
     work = tmp_path / "work"
     work.mkdir()
     assert PROBE.score(verifiers_python, tmp_path / "out", "found", "oracle", None, work).reward == 1.0
+    episode = json.loads(next(work.glob("**/traces.jsonl")).read_text().splitlines()[0])
+    roles = [node["message"]["role"] for node in episode["traces"][0]["nodes"]]
+    assert roles == ["user", "assistant"]  # the one call to the stand-in, recorded as any agent's
     images = [
         docker,
         "images",

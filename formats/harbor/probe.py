@@ -15,7 +15,7 @@ _LOADER = Path(__file__).with_name("drivers") / "load_harbor.py"
 class HarborProbe:
     """Harbor 0.25.0."""
 
-    framework = Framework(name="harbor", requirement="harbor==0.25.0", python=(3, 12), megabytes=300)
+    framework = Framework(name="harbor", requirement="harbor==0.25.0", python=(3, 12), megabytes=400)
 
     def load(self, python: Path, source: Path) -> Loaded:
         """Every task folder of `source` through `harbor.models.task.task.Task`."""

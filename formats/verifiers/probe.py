@@ -8,17 +8,17 @@ from typing import Any
 
 from envconvert.formats.probe import Agent, Framework, Loaded, Score, tail
 from envconvert.formats.verifiers.reader import find
+from envconvert.formats.verifiers.stand_in import stand_in
 
 _HERE = Path(__file__).parent
 _LOADER = _HERE / "drivers" / "load_verifiers.py"
 _HARNESSES = _HERE / "harnesses"
-_NOWHERE = "http://127.0.0.1:9/v1"
 
 
 class VerifiersProbe:
     """Verifiers 0.4.0."""
 
-    framework = Framework(name="verifiers", requirement="verifiers==0.4.0", python=(3, 11), megabytes=260)
+    framework = Framework(name="verifiers", requirement="verifiers==0.4.0", python=(3, 11), megabytes=480)
 
     def load(self, python: Path, source: Path) -> Loaded:
         """Every task of the package through its own `Taskset`."""
@@ -39,23 +39,24 @@ class VerifiersProbe:
         )
 
     def score(self, python: Path, source: Path, task: str, agent: Agent, reward_key: str | None, work: Path) -> Score:
-        """`vf-eval` for one task: the package's Env and Task, and for an agent one that asks no model."""
+        """`vf-eval` for one task: the package's Env and Task, our harness as the agent, a stand-in as its model."""
         module = _module(source)
         command = [str(python.with_name("vf-eval")), module.name, "--select.include.ids", task]
         command += ["--env.agent.runtime.type", "docker", "--env.agent.harness.id", f"envconvert-{agent}"]
         command += ["--no-push", "--no-rich", "-o", str(work)]
-        command += ["--model", "none", "--client.base-url", _NOWHERE]  # no harness of ours asks a model
         if reward_key is not None:
             command += ["--env.taskset.task.reward-key", reward_key]
-        done = subprocess.run(
-            command,
-            env=_environment(module),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            cwd=work,
-        )
+        with stand_in() as address:
+            command += ["--model", "stand-in", "--client.base-url", address, "--client.api-key-var", "STAND_IN_KEY"]
+            done = subprocess.run(
+                command,
+                env={**_environment(module), "STAND_IN_KEY": "none"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                cwd=work,
+            )
         traces = sorted(work.glob("**/traces.jsonl"))
         if not traces or not (text := traces[0].read_text("utf-8").strip()):
             return Score(None, f"vf-eval ran no rollout: {tail(done.stderr or done.stdout)}")

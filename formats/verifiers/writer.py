@@ -62,12 +62,12 @@ def module_name(name: str) -> str:
 def write(taskset: Taskset, target: Target, ledger: Ledger) -> None:
     """Write `taskset` to `target`."""
     module = module_name(taskset.name)
-    first: Task | None = None
+    example = ""
     for task in taskset.tasks(ledger):
         if not ledger.admit(task.id, list(_losses(task))):
             continue
         if write_folder(task, target, f"{module}/tasks/{task.id}", ledger):
-            first = first or task
+            example = example or task.id
     package = files(__package__) / "package"
     for source in _sources(package):
         target.write(f"{module}/{source.name}", source.read_bytes())
@@ -80,7 +80,8 @@ def write(taskset: Taskset, target: Target, ledger: Ledger) -> None:
         "description": _one_line(taskset.description) or f"{taskset.name} for Verifiers.",
         "release": _RELEASE,
         "tasks": ledger.written,
-        "example": first.id if first else "",
+        "example": example,
+        "repository": re.sub(r"[^a-z0-9]+", "_", module).strip("_"),  # as package/build_context.py names images
         "reward_key": taskset.reward.key,
     }
     for name in ("pyproject.toml", "README.md"):

@@ -1,6 +1,7 @@
 """`--env.agent.harness.id envconvert-nop`: do nothing, and be graded for it."""
 
 import verifiers.v1 as vf
+from envconvert_turn import take_turn
 
 __all__ = ["NopHarness"]
 
@@ -21,5 +22,6 @@ class NopHarness(vf.Harness[vf.HarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> vf.ProgramResult:
-        """Succeed at once."""
+        """Hear the model out and do nothing."""
+        await take_turn(ctx, runtime, endpoint, secret, data)
         return vf.ProgramResult(0, "", "")

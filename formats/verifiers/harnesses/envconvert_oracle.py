@@ -6,6 +6,7 @@ For packages written by envconvert: the task class beside the class of the task'
 from pathlib import Path
 
 import verifiers.v1 as vf
+from envconvert_turn import take_turn
 
 __all__ = ["OracleHarness"]
 
@@ -38,6 +39,7 @@ class OracleHarness(vf.Harness[OracleHarnessConfig]):
         Raises:
             FileNotFoundError: the task has no reference solution.
         """
+        await take_turn(ctx, runtime, endpoint, secret, data)
         task_type = vf.task_type(package_of(data))
         config = task_type.config_type()(path=self.config.path)
         trace.info["oracle_exit_status"] = await task_type(data, config).play_reference(runtime)
