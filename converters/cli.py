@@ -12,6 +12,7 @@ from envconvert.arrow import ArrowError, resolve
 from envconvert.formats.names import NAMES
 
 if TYPE_CHECKING:
+    from envconvert.formats.losses import Loss
     from envconvert.formats.probe import Agent
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -183,8 +184,11 @@ def convert(
         for report in reports:
             _print_losses(report.losses)
             counts = report.tasks
+            done = (
+                f"{counts.written} of {counts.read} tasks written to {target}" if counts.written else "nothing written"
+            )
             click.echo(
-                f"{source} -> {report.target.formats[0]}: {counts.written} of {counts.read} tasks written to {target}"
+                f"{source} -> {report.target.formats[0]}: {done}"
                 f" ({counts.lossless} lossless, {counts.degraded} degraded, {counts.refused} refused)",
                 err=True,
             )
@@ -204,7 +208,7 @@ def _progress(hidden: bool) -> Iterator[Callable[[int, int], None]]:
         yield tell
 
 
-def _print_losses(losses: list[Any]) -> None:
+def _print_losses(losses: "list[Loss]") -> None:
     """A line for each refused or degraded task's loss, and a count of the notes."""
     from envconvert.formats.losses import Severity, one_line
 

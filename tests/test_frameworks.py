@@ -52,7 +52,7 @@ def rows(
     package: Path, containers: set[str], harbor_python: Path, verifiers_python: Path
 ) -> dict[tuple[str, str], scoring.Row]:
     """Parity of every fixture with both agents: 120 runs, so they are made once."""
-    result = scoring.parity(TASKS, package, agents=AGENTS, jobs=4, say=quiet)
+    result = scoring.parity(TASKS, package, agents=AGENTS, jobs=6, say=quiet)
     return {(row.task, row.agent): row for row in result.rows}
 
 
@@ -79,7 +79,7 @@ def validated(
 ) -> dict[str, dict[str, Any]]:
     """What vf-validate says of every fixture, by id."""
     work = tmp_path_factory.mktemp("validate")
-    command = [str(verifiers_python.with_name("vf-validate")), "fixtures", "--runtime.type", "docker", "-c", "2"]
+    command = [str(verifiers_python.with_name("vf-validate")), "fixtures", "--runtime.type", "docker", "-c", "4"]
     environment = {**os.environ, "PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([*command, "--no-rich", "-o", str(work)], env=environment, capture_output=True, text=True)
     found = [json.loads(line) for path in work.glob("*/results.jsonl") for line in path.read_text().splitlines()]
