@@ -91,7 +91,8 @@ def _check(folder: Path, format: Format, tasks: str | None, limit: int | None, s
 
 def _count(result: Check, loaded: Loaded, ids: tuple[str, ...]) -> None:
     """Hold what was loaded against what is there."""
-    missing = [id for id in ids if id not in set(loaded.tasks)]
+    there = set(loaded.tasks)
+    missing = [id for id in ids if id not in there]
     result.loaded = len(ids) - len(missing)
     if missing:
         result.errors = list(loaded.errors) or [f"{id}: it was not loaded" for id in missing]
