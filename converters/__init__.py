@@ -1,7 +1,7 @@
 """Convert RL environments between frameworks, say what could not be carried, and prove the rest.
 
-`read`, `write`, `convert`, `check` and `parity` are the public API; they are imported when they are first used, since
-`import envconvert.formats` passes through here.
+`read`, `write`, `convert`, `plan`, `check` and `parity` are the public API; they are imported when they are first used,
+since `import envconvert.formats` passes through here.
 """
 
 from importlib import import_module
@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from envconvert.checking import check
     from envconvert.pipeline import convert, read, write
+    from envconvert.planning import plan
     from envconvert.scoring import parity
 
-__all__ = ["__version__", "check", "convert", "parity", "read", "write"]
+__all__ = ["__version__", "check", "convert", "parity", "plan", "read", "write"]
 
-_HOMES = {"read": "pipeline", "write": "pipeline", "convert": "pipeline", "check": "checking", "parity": "scoring"}
+_HOMES = {
+    "read": "pipeline",
+    "write": "pipeline",
+    "convert": "pipeline",
+    "plan": "planning",
+    "check": "checking",
+    "parity": "scoring",
+}
 
 
 def __getattr__(name: str) -> Any:

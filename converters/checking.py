@@ -12,7 +12,7 @@ from envconvert.formats.catalogue import FORMATS, Format
 from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.losses import Ledger
 from envconvert.formats.probe import Loaded
-from envconvert.pipeline import read
+from envconvert.pipeline import read_stored
 
 _MAXIMUM = 1.0
 _TRIES = 5
@@ -47,7 +47,8 @@ def check(
     Raises `UnreadableSourceError` where `path` holds no known format.
     """
     folder = Path(path).resolve()
-    wanted = [FORMATS[framework]] if framework else [f for f in FORMATS.values() if f.reader.detect(folder)]
+    formats = [FORMATS[framework]] if framework else [format for format in FORMATS.values() if format.writes]
+    wanted = formats if framework else [format for format in formats if format.reader.detect(folder)]
     if not wanted:
         raise UnreadableSourceError(path, "it holds no format whose framework could load it")
     return [_check(folder, format, tasks, limit, say) for format in wanted]
@@ -55,7 +56,7 @@ def check(
 
 def _check(folder: Path, format: Format, tasks: str | None, limit: int | None, say: Callable[[str], None]) -> Check:
     probe = format.probe
-    taskset = read(folder, format=format.name, tasks=tasks, limit=limit)
+    taskset = read_stored(folder, format=format.name, tasks=tasks, limit=limit)
     result = Check(
         framework=format.name,
         version=probe.framework.release,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from envconvert.arrow import ArrowError, resolve
-from envconvert.formats.names import NAMES
+from envconvert.formats.names import NAMES, TARGETS
 
 if TYPE_CHECKING:
     from envconvert.formats.losses import Loss
@@ -20,7 +20,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 EPILOG = """\b
   envconvert 'harbor->verifiers' SRC DST    the short form of convert; quote it, or the
                                             shell takes > for a redirection
-  SRC is a folder, ORG/NAME on the Hub, or hf://datasets/ORG/NAME[@REV][/PATH].
+  SRC is a folder, a registry.json or .parquet file, ORG/NAME on the Hub, or
+  hf://datasets/ORG/NAME[@REV][/PATH].
 
 Exit codes: 0 all written (loaded, equal) · 2 wrong usage · 3 some tasks were refused, a framework did not load them or
 rewards differ · 4 nothing was written · 1 a fault in envconvert."""
@@ -61,17 +62,26 @@ _READING = _options(
     click.option("--from", "source_format", type=_KNOWN, help="Format of SRC, instead of finding it out."),
     click.option("--name", metavar="ORG/NAME", help="Name of the taskset. [default: local/ and SRC's name]"),
     click.option("--reward-key", metavar="KEY", help="The trained one of several rewards. [default: reward]"),
+    click.option("--dataset", metavar="NAME[@VERSION]", help="One of the datasets of SRC's registry.json."),
+    click.option("--split", metavar="S", help="One of the splits of SRC."),
 )
 _TASKS = _options(
     click.option("--tasks", metavar="GLOB", help="Only the tasks whose id matches."),
     click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N of them."),
 )
+_STRICT = click.option("--strict", is_flag=True, help="Refuse a task that would be degraded.")
 _OUTPUT = _options(
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else."),
     click.option("--quiet", is_flag=True, help="Print errors only."),
 )
-_JOBS = click.option(
+_RUNS = click.option(
     "--jobs", type=click.IntRange(min=1), default=1, metavar="N", help="Tasks run at once.  [default: 1]"
+)
+_JOBS = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that read and write.  [default: one a processor, from 256 tasks on]",
 )
 
 
@@ -93,11 +103,16 @@ _TARGET = click.argument("target", metavar="DST", type=_Place())
 class _FormatList(click.ParamType[list[str]]):
     name = "formats"
 
+    def __init__(self, *, takes_all: bool = False) -> None:
+        self._takes_all = takes_all
+
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
         names = [part.strip() for part in value.split(",")]
+        if self._takes_all and names == ["all"]:
+            return list(TARGETS)
         for name in names:
-            if name not in NAMES:
-                self.fail(f"{name!r} is no format; there are {', '.join(NAMES)}", param, ctx)
+            if name not in TARGETS:
+                self.fail(f"{name!r} is no format to write; there are {', '.join(TARGETS)}", param, ctx)
         return list(dict.fromkeys(names))
 
 
@@ -107,6 +122,7 @@ def _bad_input() -> Iterator[None]:
     from envconvert.environments import FrameworkUnavailableError
     from envconvert.formats.files import UnreadableSourceError
     from envconvert.staging import OverlapError, TargetTakenError
+    from envconvert.workers import WorkerLostError
 
     try:
         yield
@@ -116,6 +132,8 @@ def _bad_input() -> Iterator[None]:
         _fail(str(error), 3)
     except (UnreadableSourceError, TargetTakenError) as error:
         _fail(str(error), 4)
+    except WorkerLostError as error:
+        _fail(str(error), 1)
     except OSError as error:
         _fail(f"{error.filename or 'the file system'}: {error.strerror or error}", 4)
 
@@ -139,11 +157,12 @@ def _check_name(name: str | None) -> None:
 @commands.command()
 @_SOURCE
 @_TARGET
-@click.option("--to", required=True, type=_FormatList(), metavar="F[,F…]", help=f"One or more of {', '.join(NAMES)}.")
+@click.option("--to", required=True, type=_FormatList(), metavar="F[,F…]", help=f"One or more of {', '.join(TARGETS)}.")
 @_READING
 @_TASKS
-@click.option("--strict", is_flag=True, help="Refuse a task that would be degraded.")
+@_STRICT
 @click.option("--force", is_flag=True, help="Replace DST if envconvert wrote it.")
+@_JOBS
 @_OUTPUT
 def convert(
     source: str,
@@ -152,10 +171,13 @@ def convert(
     source_format: str | None,
     name: str | None,
     reward_key: str | None,
+    dataset: str | None,
+    split: str | None,
     tasks: str | None,
     limit: int | None,
     strict: bool,
     force: bool,
+    jobs: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -172,11 +194,14 @@ def convert(
             format=source_format,
             name=name,
             reward_key=reward_key,
+            dataset=dataset,
+            split=split,
             tasks=tasks,
             limit=limit,
             strict=strict,
             force=force,
             progress=progress,
+            jobs=jobs,
         )
     if as_json:
         click.echo(to_json(reports[0] if len(reports) == 1 else reports), nl=False)
@@ -192,8 +217,7 @@ def convert(
                 f" ({counts.lossless} lossless, {counts.degraded} degraded, {counts.refused} refused)",
                 err=True,
             )
-    codes = [report.exit_code for report in reports]
-    raise SystemExit(codes[0] if len(set(codes)) == 1 else 3)
+    raise SystemExit(_together([report.exit_code for report in reports]))
 
 
 @contextmanager
@@ -227,6 +251,7 @@ def _print_losses(losses: "list[Loss]") -> None:
 @click.option("--list", "list_ids", is_flag=True, help="Print the ids, one a line, in the order of the source.")
 @_READING
 @_TASKS
+@_JOBS
 @_OUTPUT
 def inspect(
     source: str,
@@ -234,8 +259,11 @@ def inspect(
     source_format: str | None,
     name: str | None,
     reward_key: str | None,
+    dataset: str | None,
+    split: str | None,
     tasks: str | None,
     limit: int | None,
+    jobs: int | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -247,18 +275,85 @@ def inspect(
     _check_name(name)
     with _bad_input():
         taskset = pipeline.read(
-            source, format=source_format, name=name, reward_key=reward_key, tasks=tasks, limit=limit
+            source,
+            format=source_format,
+            name=name,
+            reward_key=reward_key,
+            dataset=dataset,
+            split=split,
+            tasks=tasks,
+            limit=limit,
         )
         if list_ids:
             click.echo("".join(f"{one_line(id)}\n" for id in taskset.ids), nl=False)
             return
-        found = inspection.inspect(taskset)
+        found = inspection.inspect(taskset, jobs=jobs)
     if as_json:
         click.echo(to_json(found), nl=False)
     elif not quiet:
         _print_losses(found.losses)
         click.echo(inspection.describe(found))
     raise SystemExit(found.exit_code)
+
+
+@commands.command()
+@_SOURCE
+@click.option(
+    "--to",
+    required=True,
+    type=_FormatList(takes_all=True),
+    metavar="F[,F…]|all",
+    help=f"One or more of {', '.join(TARGETS)}, or all of them.",
+)
+@_READING
+@_TASKS
+@_STRICT
+@_JOBS
+@_OUTPUT
+def plan(
+    source: str,
+    to: list[str],
+    source_format: str | None,
+    name: str | None,
+    reward_key: str | None,
+    dataset: str | None,
+    split: str | None,
+    tasks: str | None,
+    limit: int | None,
+    strict: bool,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Say what would become of each task of SRC in each format, and why. Writes nothing."""
+    from envconvert import planning
+    from envconvert.report import to_json
+
+    _check_name(name)
+    with _bad_input():
+        plans = planning.plan(
+            source,
+            to=to,
+            format=source_format,
+            name=name,
+            reward_key=reward_key,
+            dataset=dataset,
+            split=split,
+            tasks=tasks,
+            limit=limit,
+            strict=strict,
+            jobs=jobs,
+        )
+    if as_json:
+        click.echo(to_json(plans[0] if len(plans) == 1 else plans), nl=False)
+    elif not quiet:
+        click.echo(planning.describe(plans))
+    raise SystemExit(_together([plan.exit_code for plan in plans]))
+
+
+def _together(codes: list[int]) -> int:
+    """The exit code of several conversions: theirs where they agree, else that of some refused."""
+    return codes[0] if len(set(codes)) == 1 else 3
 
 
 @commands.command()
@@ -276,7 +371,12 @@ def formats(as_json: bool, quiet: bool) -> None:
 
 @commands.command()
 @click.argument("path", type=_Place())
-@click.option("--framework", "only", type=_KNOWN, help="Only this framework. [default: those whose format PATH holds]")
+@click.option(
+    "--framework",
+    "only",
+    type=click.Choice(TARGETS),
+    help="Only this framework. [default: those whose format PATH holds]",
+)
 @_TASKS
 @_OUTPUT
 def check(path: str, only: str | None, tasks: str | None, limit: int | None, as_json: bool, quiet: bool) -> None:
@@ -303,7 +403,7 @@ def check(path: str, only: str | None, tasks: str | None, limit: int | None, as_
 @_TARGET
 @click.option("--agents", default="oracle,nop", metavar="A,B", help="oracle plays the reference, nop does nothing.")
 @_TASKS
-@_JOBS
+@_RUNS
 @_OUTPUT
 def parity(
     source: str,

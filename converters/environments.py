@@ -23,14 +23,27 @@ def interpreter(framework: Framework, say: Callable[[str], None]) -> Path:
     """
     name = f"{framework.name}-{framework.release}"
     folder = cache_folder("environments") / name
-    if not (folder / "bin" / "python").exists():
+    wanted = [framework.requirement, *framework.beside]
+    if _installed(folder) != wanted:
         base = _python(framework)
         say(f"installing {framework.requirement}, about {framework.megabytes} MB, into {folder}")
         with staged(folder) as stage:
             _run(framework, ["venv", "--quiet", "--relocatable", "--python", str(base), "--clear", str(stage)])
             install = ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(stage / "bin/python")]
-            _run(framework, [*install, framework.requirement])
+            _run(framework, [*install, *wanted])
+            (stage / _REQUIREMENTS).write_text("\n".join(wanted), "utf-8")
     return folder / "bin" / "python"
+
+
+_REQUIREMENTS = "envconvert-requirements.txt"
+
+
+def _installed(folder: Path) -> list[str]:
+    """What an environment was made with; nothing where there is none, or one of an earlier release of ours."""
+    try:
+        return (folder / _REQUIREMENTS).read_text("utf-8").splitlines()
+    except OSError:
+        return []
 
 
 def _run(framework: Framework, arguments: list[str]) -> None:

@@ -8,21 +8,24 @@ from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.losses import printable
 
 _ADDRESS = re.compile(r"hf://datasets/(?P<name>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.+))?")
+_FILES = (".json", ".parquet")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def local_copy(source: str | Path) -> tuple[Path, str, str | None]:
-    """The folder of `source` on this machine, its address, and the commit where it is on the Hub.
+    """The folder or file of `source` on this machine, its address, and the commit where it is on the Hub.
 
     A path that exists is taken as it is. Raises `UnreadableSourceError`.
     """
     if isinstance(source, str) and (match := _ADDRESS.fullmatch(source)):
         return _download(source, match["name"], match["revision"], match["path"])
-    folder = Path(source)
-    if folder.is_file():
-        raise UnreadableSourceError(source, "it is a file; name the folder of a task or of the tasks")
-    if folder.exists():
-        return folder.resolve(), printable(folder.resolve().name), None
+    place = Path(source)
+    if place.is_file() and place.suffix not in _FILES:
+        raise UnreadableSourceError(
+            source, "it is a file; name the folder of the tasks, a registry.json or a .parquet file"
+        )
+    if place.exists():
+        return place.resolve(), printable(place.resolve().name), None
     if isinstance(source, str) and _NAME.fullmatch(source):
         return _download(f"hf://datasets/{source}", source, None, None)
     raise UnreadableSourceError(

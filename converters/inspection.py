@@ -1,6 +1,7 @@
 """What is in a source, and what the formats hold."""
 
 from collections import Counter
+from contextlib import closing
 
 import msgspec
 
@@ -8,6 +9,7 @@ from envconvert.formats.catalogue import FORMATS
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.parts import PARTS
 from envconvert.formats.taskset import Container, Taskset
+from envconvert.workers import in_order, parts
 
 
 class Inspection(msgspec.Struct, kw_only=True):
@@ -30,28 +32,53 @@ class Inspection(msgspec.Struct, kw_only=True):
         return 3 if any(loss.severity == "refused" for loss in self.losses) else 0
 
 
-def inspect(taskset: Taskset) -> Inspection:
-    """Read every task of `taskset` and count what it is made of."""
-    ledger = Ledger()
-    rewards: Counter[str] = Counter()
-    containers = Counter({"image": 0, "build": 0, "compose": 0, "none": 0})
-    interactions: Counter[str] = Counter()
-    count = 0
-    for task in taskset.tasks(ledger):
-        count += 1
-        rewards[_tag(task.reward)] += 1
-        containers[_container(task.container)] += 1
-        interactions[_tag(task.interaction)] += 1
+class _Tally(msgspec.Struct):
+    """What the tasks are made of."""
+
+    ledger: Ledger
+    tasks: int
+    rewards: Counter[str]
+    containers: Counter[str]
+    interactions: Counter[str]
+
+    @classmethod
+    def empty(cls) -> "_Tally":
+        return cls(Ledger(), 0, Counter(), Counter(dict.fromkeys(("image", "build", "compose", "none"), 0)), Counter())
+
+    def include(self, other: "_Tally") -> None:
+        self.ledger.include(other.ledger)
+        self.tasks += other.tasks
+        self.rewards.update(other.rewards)
+        self.containers.update(other.containers)
+        self.interactions.update(other.interactions)
+
+
+def inspect(taskset: Taskset, *, jobs: int | None = 1) -> Inspection:
+    """Read every task of `taskset` and count what it is made of; `jobs` as in `convert`."""
+    found = _Tally.empty()
+    with closing(in_order(_tally, parts(taskset, jobs), jobs)) as done:
+        for part in done:
+            found.include(part)
     return Inspection(
         format=taskset.source.format,
         name=taskset.name,
-        tasks=count,
-        sets={},
-        rewards=dict(rewards),
-        containers=dict(containers),
-        interactions=dict(interactions),
-        losses=ledger.losses,
+        tasks=found.tasks,
+        sets={name: len(ids) for name, ids in taskset.sets.items()},
+        rewards=dict(found.rewards),
+        containers=dict(found.containers),
+        interactions=dict(found.interactions),
+        losses=found.ledger.losses,
     )
+
+
+def _tally(part: Taskset) -> _Tally:
+    found = _Tally.empty()
+    for task in part.tasks(found.ledger):
+        found.tasks += 1
+        found.rewards[_tag(task.reward)] += 1
+        found.containers[_container(task.container)] += 1
+        found.interactions[_tag(task.interaction)] += 1
+    return found
 
 
 def _tag(part: msgspec.Struct) -> str:
@@ -70,7 +97,7 @@ def _container(container: Container) -> str:
 def describe(found: Inspection) -> str:
     """`found` for people."""
     lines = [f"{found.name}: {found.tasks} {FORMATS[found.format].title} tasks"]
-    for title in ("rewards", "containers", "interactions"):
+    for title in ("sets", "rewards", "containers", "interactions"):
         counts = ", ".join(f"{name} {n}" for name, n in getattr(found, title).items() if n)
         lines.append(f"  {title}: {counts or 'none'}")
     return "\n".join(lines)
@@ -84,8 +111,9 @@ def catalogue() -> list[dict[str, object]]:
             "tag": entry.tag,
             "release": entry.release,
             "reads": entry.reads,
+            "writes": entry.writes,
             "holds": [part.name for part in PARTS if part.name in entry.holds],
-            "refuses": [part.name for part in PARTS if part.name not in entry.holds],
+            "refuses": [part.name for part in PARTS if entry.writes and part.name not in entry.holds],
         }
         for entry in FORMATS.values()
     ]
@@ -97,6 +125,9 @@ def describe_catalogue() -> str:
     for entry in FORMATS.values():
         lines.append(f"{entry.name}  ({entry.title} {entry.release})")
         lines.append(f"  reads:  {entry.reads}")
+        if not entry.writes:
+            lines.append("  is not written")
+            continue
         lines.append(f"  holds:  {', '.join(part.name for part in PARTS if part.name in entry.holds)}")
         if lost := [part.name for part in PARTS if part.name not in entry.holds]:
             lines.append(f"  not yet: {', '.join(lost)}")

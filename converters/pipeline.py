@@ -2,18 +2,24 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from envconvert.formats.catalogue import FORMATS, Format
 from envconvert.formats.files import Target, UnreadableSourceError
 from envconvert.formats.losses import Ledger
-from envconvert.formats.taskset import Task, Taskset
+from envconvert.formats.taskset import Taskset
 from envconvert.report import FILE, Report, report, to_json
 from envconvert.staging import check_apart, check_free, remove_tree, staged
+from envconvert.workers import in_order, parts
 
 Progress = Callable[[int, int], None]
-"""Told, with every task that is written, how many were read and how many there are."""
+"""Told, as tasks are written, how many were read and how many there are."""
 
 
 def read(
@@ -22,13 +28,16 @@ def read(
     format: str | None = None,
     name: str | None = None,
     reward_key: str | None = None,
+    dataset: str | None = None,
+    split: str | None = None,
     tasks: str | None = None,
     limit: int | None = None,
 ) -> Taskset:
-    """The taskset at `source`: a folder, `hf://datasets/ORG/NAME[@REV][/PATH]`, or `ORG/NAME` on the Hub.
+    """The taskset at `source`: a folder, a file, `hf://datasets/ORG/NAME[@REV][/PATH]`, or `ORG/NAME` on the Hub.
 
-    `format` is found out unless given. `name` is ORG/NAME; `reward_key` the trained one of several rewards; `tasks` a
-    glob over ids, and `limit` how many of them. Raises `UnreadableSourceError`.
+    `format` is found out unless given. `name` is ORG/NAME; `reward_key` the trained one of several rewards; `dataset`
+    NAME[@VERSION] of a registry.json; `split` one of a source in rows; `tasks` a glob over ids, and `limit` how many of
+    them. Raises `UnreadableSourceError`.
     """
     from envconvert.hub import local_copy
 
@@ -38,11 +47,20 @@ def read(
     def select(ids: Sequence[str]) -> Collection[str]:
         return [id for id in ids if tasks is None or fnmatchcase(id, tasks)][:limit]
 
-    taskset = reader.read(folder, name=name, reward_key=reward_key, select=select)
+    taskset = reader.read(folder, name=name, reward_key=reward_key, select=select, dataset=dataset, split=split)
     if not taskset.ids:
         what = f"no task matches {tasks!r}" if tasks is not None else "there is no task in it"
         raise UnreadableSourceError(folder, f"{what}; envconvert inspect --list prints the ids")
     return taskset.from_address(uri, revision)
+
+
+def read_stored(folder: Path, *, format: str | None = None, tasks: str | None, limit: int | None) -> Taskset:
+    """The taskset at `folder`, for a framework to load: as `read`, where its tasks stand there as folders."""
+    taskset = read(folder, format=format, tasks=tasks, limit=limit)
+    if taskset.packed or folder.is_file():
+        reason = "no framework loads it as it stands; envconvert convert SRC DST --to harbor makes a folder of it"
+        raise UnreadableSourceError(folder, reason)
+    return taskset
 
 
 def detect(folder: Path) -> Format:
@@ -62,17 +80,19 @@ def write(
     strict: bool = False,
     force: bool = False,
     progress: Progress | None = None,
+    jobs: int | None = 1,
 ) -> Report:
     """Write `taskset` as `format` to the folder `target`, which appears only when all of it is there.
 
-    `strict` refuses degraded tasks; `force` replaces a folder that envconvert wrote; `progress` is told how far it is.
-    Where no task can be written, nothing is. Raises `TargetTakenError`.
+    `strict` refuses degraded tasks; `force` replaces a folder that envconvert wrote; `progress` is told how far it is;
+    `jobs` processes work at once, None: one a processor where there are tasks enough. What is written does not depend
+    on it. Where no task can be written, nothing is. Raises `TargetTakenError`, and `WorkerLostError`.
     """
     place = Path(target)
     check_free(place, force=force)
     try:
         with staged(place) as stage:
-            return _fill(taskset, stage, FORMATS[format], strict, progress)
+            return _fill(taskset, stage, FORMATS[format], strict, progress, jobs)
     except _NothingWrittenError as nothing:
         return nothing.report
 
@@ -85,11 +105,14 @@ def convert(
     format: str | None = None,
     name: str | None = None,
     reward_key: str | None = None,
+    dataset: str | None = None,
+    split: str | None = None,
     tasks: str | None = None,
     limit: int | None = None,
     strict: bool = False,
     force: bool = False,
     progress: Progress | None = None,
+    jobs: int | None = 1,
 ) -> list[Report]:
     """Read `source` and write it to `target`, with several formats to a folder for each; one report a format.
 
@@ -99,15 +122,24 @@ def convert(
     if os.path.exists(source):
         check_apart(Path(source), place)
     check_free(place, force=force)
-    taskset = read(source, format=format, name=name, reward_key=reward_key, tasks=tasks, limit=limit)
+    taskset = read(
+        source,
+        format=format,
+        name=name,
+        reward_key=reward_key,
+        dataset=dataset,
+        split=split,
+        tasks=tasks,
+        limit=limit,
+    )
     if isinstance(to, str):
-        return [write(taskset, place, format=to, strict=strict, force=force, progress=progress)]
+        return [write(taskset, place, format=to, strict=strict, force=force, progress=progress, jobs=jobs)]
     reports: list[Report] = []
     try:
         with staged(place) as stage:
             for each in to:
                 try:
-                    reports.append(_fill(taskset, stage / each, FORMATS[each], strict, progress))
+                    reports.append(_fill(taskset, stage / each, FORMATS[each], strict, progress, jobs))
                 except _NothingWrittenError as nothing:
                     reports.append(nothing.report)
                     remove_tree(stage / each)
@@ -118,6 +150,26 @@ def convert(
     return reports
 
 
+class _PartWritten(msgspec.Struct):
+    """What a process did to the stage."""
+
+    tasks: list[Any]
+    counted: tuple[list[bytes], list[bytes]]
+    ledger: Ledger
+
+
+def _write_part(folder: Path, format: Format, strict: bool, part: Taskset) -> _PartWritten:
+    target, ledger = Target(folder), Ledger(strict=strict)
+    return _PartWritten(list(format.write_tasks(part, target, ledger)), target.counted(), ledger)
+
+
+def _put_together(done: Iterator[_PartWritten], target: Target, ledger: Ledger) -> Iterator[Any]:
+    for part in done:
+        target.count_in(part.counted)
+        ledger.include(part.ledger)
+        yield from part.tasks
+
+
 class _NothingWrittenError(Exception):
     """Every task was refused: unwinds the staging, so that nothing appears at the target."""
 
@@ -126,16 +178,23 @@ class _NothingWrittenError(Exception):
         self.report = report
 
 
-def _fill(taskset: Taskset, folder: Path, format: Format, strict: bool, progress: Progress | None) -> Report:
+def _fill(
+    taskset: Taskset, folder: Path, format: Format, strict: bool, progress: Progress | None, jobs: int | None
+) -> Report:
     target, ledger = Target(folder), Ledger(strict=strict)
 
-    def told(ledger: Ledger) -> Iterator[Task]:
-        for task in taskset.tasks(ledger):
+    def told(tasks: Iterator[Any]) -> Iterator[Any]:
+        for task in tasks:
             if progress is not None:
                 progress(ledger.read, len(taskset.ids))
             yield task
 
-    format.write(taskset.of(told), target, ledger)
+    pieces = parts(taskset, jobs)
+    if len(pieces) == 1:
+        format.write(taskset, target, ledger, told(format.write_tasks(taskset, target, ledger)))
+    else:
+        with closing(in_order(partial(_write_part, folder, format, strict), pieces, jobs)) as done:
+            format.write(taskset, target, ledger, told(_put_together(done, target, ledger)))
     result = report(taskset, format.name, target, ledger)
     if ledger.written == 0:
         raise _NothingWrittenError(result)

@@ -64,21 +64,26 @@ class Report(msgspec.Struct, kw_only=True):
 
 def report(taskset: Taskset, format: str, target: Target, ledger: Ledger) -> Report:
     """The report of writing `taskset` as `format` to `target`, with `ledger` kept on the way."""
-    refused, degraded = ledger.count(Severity.REFUSED), ledger.count(Severity.DEGRADED)
     source = taskset.source
     return Report(
         envconvert=__version__,
         source=SourceReport(format=source.format, uri=source.uri, revision=source.revision, digest=str(target.carried)),
         target=TargetReport(formats=[format], digest=str(target.written)),
-        tasks=TaskCounts(
-            read=ledger.read,
-            written=ledger.written,
-            lossless=ledger.read - degraded - refused,
-            degraded=degraded,
-            refused=refused,
-        ),
+        tasks=counts(ledger),
         levels=Levels(native=ledger.written),
         losses=ledger.losses,
+    )
+
+
+def counts(ledger: Ledger) -> TaskCounts:
+    """How many tasks `ledger` knows, and what became of them."""
+    refused, degraded = ledger.count(Severity.REFUSED), ledger.count(Severity.DEGRADED)
+    return TaskCounts(
+        read=ledger.read,
+        written=ledger.written,
+        lossless=ledger.read - degraded - refused,
+        degraded=degraded,
+        refused=refused,
     )
 
 

@@ -15,7 +15,7 @@ from envconvert.formats.files import Digest, Tree
 from envconvert.formats.losses import Ledger
 from envconvert.formats.probe import Agent, Score
 from envconvert.formats.taskset import Taskset
-from envconvert.pipeline import read
+from envconvert.pipeline import read_stored
 
 _TOLERANCE = 1e-9
 
@@ -108,7 +108,7 @@ def parity(
 
 
 def _side(folder: Path, tasks: str | None, limit: int | None, say: Callable[[str], None]) -> _Side:
-    taskset = read(folder, tasks=tasks, limit=limit)
+    taskset = read_stored(folder, tasks=tasks, limit=limit)
     format = FORMATS[taskset.source.format]
     trees = {task.id: native.files for task in taskset.tasks(Ledger()) for native in task.native.values()}
     return _Side(
@@ -118,7 +118,11 @@ def _side(folder: Path, tasks: str | None, limit: int | None, say: Callable[[str
 
 def _row(sides: list[_Side], id: str, agent: Agent) -> Row:
     key = sides[0].taskset.reward.key if sides[0].format.name != "harbor" else sides[1].taskset.reward.key
-    scores = [_score(side, id, agent, key) for side in sides]
+    scores = [_score(sides[0], id, agent, key)]
+    # What the source's framework does not run on this machine is compared with nothing, and takes no time on the other.
+    scores.append(
+        _score(sides[1], id, agent, key) if scores[0].started else Score(None, "not run, to be compared with")
+    )
     source, target = (score.reward for score in scores)
     equal = source is target is None or (
         source is not None and target is not None and abs(source - target) <= _TOLERANCE

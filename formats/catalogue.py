@@ -1,14 +1,15 @@
 """The formats: one entry each, which readers, writers, docs and the command line look up by name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from envconvert.formats import parts
+from envconvert.formats import losses, parts
 from envconvert.formats.files import Target
-from envconvert.formats.losses import Ledger
+from envconvert.formats.losses import Ledger, Loss
+from envconvert.formats.names import TARGETS
 from envconvert.formats.probe import Probe
 from envconvert.formats.taskset import Select, Task, Taskset, every
 
@@ -19,15 +20,36 @@ class Reader(Protocol):
     def detect(self, source: Path) -> bool:
         """Whether `source` looks like this format."""
 
-    def read(self, source: Path, *, name: str | None, reward_key: str | None, select: Select = every) -> Taskset:
-        """The taskset at `source`. Raises `UnreadableSourceError`."""
+    def read(
+        self,
+        source: Path,
+        *,
+        name: str | None,
+        reward_key: str | None,
+        select: Select = every,
+        dataset: str | None = None,
+        split: str | None = None,
+    ) -> Taskset:
+        """The taskset at `source`, or the one that `dataset` or `split` names. Raises `UnreadableSourceError`."""
 
 
 class Writer(Protocol):
     """The module `writer` of a format's folder."""
 
-    def write(self, taskset: Taskset, target: Target, ledger: Ledger) -> None:
-        """Write every task that the ledger admits, and what the format needs beside them."""
+    def losses_of(self, task: Task, taskset: Taskset) -> Iterator[Loss]:
+        """What `task` of `taskset` loses besides the parts that the format lacks, as far as that is known before."""
+
+    def write_task(self, task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> Any:
+        """Write one task; what `write_rest` must know of it, or None where writing found that it is refused.
+
+        It may be called in another process, with a target on the same folder; what it returns is then pickled.
+        """
+
+    def write_rest(self, taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Any]) -> None:
+        """Write what the format needs beside the tasks. `written` holds what `write_task` returned, in order.
+
+        Tasks are written while it is iterated: only then does the ledger know all of them.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +68,51 @@ class Format:
     """Names of the parts (parts.py) that what is written can hold."""
 
     @property
+    def writes(self) -> bool:
+        """Whether it can be written, and its framework be asked; else it is only read."""
+        return self.name in TARGETS
+
+    @property
     def reader(self) -> Reader:
         """Its reader."""
-        return cast(Reader, import_module(f"envconvert.formats.{self.name}.reader"))
+        return cast(Reader, import_module(f"envconvert.formats.{self.name.replace('-', '_')}.reader"))
 
     @property
     def probe(self) -> Probe:
         """How its real framework loads and scores what is stored in it."""
         return cast(Probe, import_module(f"envconvert.formats.{self.name}.probe").PROBE)
 
-    def write(self, taskset: Taskset, target: Target, ledger: Ledger) -> None:
-        """Write `taskset` to `target`, without the tasks that have a part that this format cannot hold."""
+    @property
+    def writer(self) -> Writer:
+        """Its writer."""
+        return cast(Writer, import_module(f"envconvert.formats.{self.name}.writer"))
 
-        def holdable(ledger: Ledger) -> Iterator[Task]:
-            for task in taskset.tasks(ledger):
-                if ledger.admit(task.id, parts.missing(task, self.holds, self.name)):
-                    yield task
+    def admits(self, task: Task, taskset: Taskset, ledger: Ledger) -> bool:
+        """Whether `task` of `taskset` can be written, as far as that is known before; records what it loses."""
+        return ledger.admit(task.id, parts.missing(task, self.holds, self.name)) and ledger.admit(
+            task.id, self.writer.losses_of(task, taskset)
+        )
 
-        writer = cast(Writer, import_module(f"envconvert.formats.{self.name}.writer"))
-        writer.write(taskset.of(holdable), target, ledger)
+    def losses(self, taskset: Taskset) -> Iterator[Loss]:
+        """What `taskset` loses as a whole."""
+        if any(set(ids) != set(taskset.ids) for ids in taskset.sets.values()):
+            names = sorted(taskset.sets)
+            yield losses.SETS_MERGED.loss(task="", format=self.name, field="sets", value=names)
+
+    def write_tasks(self, taskset: Taskset, target: Target, ledger: Ledger) -> Iterator[Any]:
+        """Write the tasks of `taskset` that this format can hold, one at a time; what `write` needs to finish."""
+        for task in taskset.tasks(ledger):
+            if self.admits(task, taskset, ledger):
+                written = self.writer.write_task(task, taskset, target, ledger)
+                if written is not None:
+                    yield written
+
+    def write(self, taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Any] | None = None) -> None:
+        """Write `taskset` to `target`. `written` is what `write_tasks` yields, where others call it."""
+        ledger.admit("", self.losses(taskset))
+        if written is None:
+            written = self.write_tasks(taskset, target, ledger)
+        self.writer.write_rest(taskset, target, ledger, written)
 
 
 FORMATS: dict[str, Format] = {
@@ -76,15 +124,24 @@ FORMATS: dict[str, Format] = {
             release="0.4.0",
             title="Verifiers",
             reads="packages that envconvert wrote",
-            holds=parts.BASIC,
+            holds=parts.EVERY - {"tpu", "windows"},
         ),
         Format(
             name="harbor",
             tag="harbor",
             release="0.25.0",
             title="Harbor",
-            reads="a task folder, a folder of them (flat or in groups), a repository with tasks/",
+            reads="a task folder, a folder of them (flat or in groups), a repository with tasks/, a registry.json, "
+            "Parquet files with path and task_binary",
             holds=parts.EVERY,
+        ),
+        Format(
+            name="terminal-bench",
+            tag=None,
+            release="0.2",
+            title="Terminal-Bench 1",
+            reads="a folder with task.yaml, or folders of them",
+            holds=frozenset(),
         ),
     )
 }

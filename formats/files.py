@@ -6,20 +6,24 @@ folder that a conversion fills; it keeps the digest of what it wrote as it goes,
 
 import errno
 import hashlib
+import heapq
 import os
 import shutil
 import stat
+import tempfile
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
-from typing import Literal
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import msgspec
 
 from envconvert.formats import losses
 from envconvert.formats.losses import Kind
 
 _CHUNK = 1 << 20
+_PAGE = 1 << 15  # for files that are mostly small: Python sets aside all that is asked for
 
 
 class UnsafeTreeError(Exception):
@@ -32,8 +36,7 @@ class UnsafeTreeError(Exception):
         self.values = values
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A file, folder or link, by its path below the tree's root, with `/`. Bytes that are no UTF-8 are surrogates."""
 
     path: str
@@ -42,65 +45,114 @@ class Entry:
     """Where a link leads, as it says itself."""
 
 
-@dataclass(frozen=True, slots=True)
 class Tree:
     """A folder on disk and everything below it, sorted by path as bytes, a folder before what it holds."""
 
-    root: Path
-    entries: tuple[Entry, ...] = field(repr=False)
+    __slots__ = ("_kinds", "entries", "has_links", "place")
+
+    def __init__(self, root: str | Path, entries: Iterable[Entry]) -> None:
+        self.place = str(root)  # a Path takes longer to make than a small folder takes to walk
+        self.entries = tuple(entries)
+        self._kinds = {entry.path: entry.kind for entry in self.entries}
+        self.has_links = "link" in self._kinds.values()
+
+    @property
+    def root(self) -> Path:
+        """Where it is on disk."""
+        return Path(self.place)
+
+    def __repr__(self) -> str:
+        return f"Tree({self.place!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tree) and (self.place, self.entries) == (other.place, other.entries)
+
+    def __hash__(self) -> int:
+        return hash(self.place)
 
     def below(self, folder: str) -> "Tree | None":
         """The tree at `folder`, which may be a link to one; None where there is no such folder."""
-        if self.holds(folder, "link"):
-            real = os.path.relpath(os.path.realpath(self.root / folder), os.path.realpath(self.root))
+        kind = self._kinds.get(folder)
+        if kind == "link":
+            real = os.path.relpath(os.path.realpath(f"{self.place}/{folder}"), os.path.realpath(self.place))
             inner = self.below(real)
-            return inner and Tree(self.root / folder, inner.entries)
-        prefix = f"{folder}/"
-        inside = tuple(replace(e, path=e.path[len(prefix) :]) for e in self.entries if e.path.startswith(prefix))
-        if not inside and not self.holds(folder, "folder"):
+            return inner and Tree(f"{self.place}/{folder}", inner.entries)
+        if kind != "folder":
             return None
-        return Tree(self.root / folder, inside)
+        prefix = f"{folder}/"
+        start = len(prefix)
+        inside = [Entry(e.path[start:], e.kind, e.target) for e in self.entries if e.path.startswith(prefix)]
+        return Tree(f"{self.place}/{folder}", inside)
 
     def holds(self, path: str, *kinds: str) -> bool:
         """Whether `path` is here; with `kinds`, only as one of these."""
-        return any(e.path == path and (not kinds or e.kind in kinds) for e in self.entries)
+        kind = self._kinds.get(path)
+        return kind is not None and (not kinds or kind in kinds)
+
+    def is_file(self, path: str) -> bool:
+        """Whether there is a file at `path`, or at what links on the way lead to."""
+        if self.has_links:
+            return os.path.isfile(f"{self.place}/{path}")
+        return self._kinds.get(path) == "file"
+
+    def read(self, path: str) -> bytes:
+        """The bytes of the file at `path`, through links."""
+        place = f"{self.place}/{path}"
+        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe has no writer
+        parts: list[bytes] = []
+        try:
+            while part := os.read(descriptor, _PAGE):
+                parts.append(part)
+        except OSError as error:
+            error.filename = place
+            raise
+        finally:
+            os.close(descriptor)
+        return b"".join(parts)
 
     def files(self) -> Iterator[str]:
         """Paths of the files and links."""
         return (e.path for e in self.entries if e.kind != "folder")
 
 
-def walk(root: Path) -> Tree:
+def walk(root: str | Path) -> Tree:
     """The tree at `root`.
 
     Raises `UnsafeTreeError` for a link out of the folder, for links to folders in which one can go round for ever, for
     anything that is no file, folder or link, and for two names in one folder that differ only in case or Unicode form.
     """
+    place = str(root)
     entries: list[Entry] = []
     pending = [""]
     while pending:
         folder = pending.pop()
+        prefix = f"{folder}/" if folder else ""
         seen: dict[str, str] = {}
-        with os.scandir(f"{root}/{folder}") as found:
+        with os.scandir(f"{place}/{folder}") as found:
             for item in found:
-                path = f"{folder}/{item.name}" if folder else item.name
-                other = seen.setdefault(folded(item.name), path)
-                if other != path:
+                name = item.name
+                path = prefix + name
+                other = seen.setdefault(folded(name), path)
+                if other is not path:
                     raise UnsafeTreeError(losses.PATH_CLASH, max(other, path), value=min(other, path))
-                if item.is_symlink():
-                    entries.append(Entry(path, "link", os.readlink(item.path)))
+                if item.is_file(follow_symlinks=False):
+                    entries.append(Entry(path, "file"))
                 elif item.is_dir(follow_symlinks=False):
                     entries.append(Entry(path, "folder"))
                     pending.append(path)
-                elif item.is_file(follow_symlinks=False):
-                    entries.append(Entry(path, "file"))
+                elif item.is_symlink():
+                    entries.append(Entry(path, "link", os.readlink(item.path)))
                 else:
                     raise UnsafeTreeError(losses.FILE_SPECIAL, path, value=_special(item))
-    entries.sort(key=lambda entry: os.fsencode(entry.path))
+    entries.sort(key=_path_as_bytes)
     links = [entry for entry in entries if entry.kind == "link"]
     if links:
-        _check_links(str(root), links, [entry.path for entry in entries if entry.kind == "folder"])
-    return Tree(root, tuple(entries))
+        _check_links(place, links, [entry.path for entry in entries if entry.kind == "folder"])
+    return Tree(place, entries)
+
+
+def _path_as_bytes(entry: Entry) -> bytes:
+    return os.fsencode(entry.path)
 
 
 def _check_links(root: str, links: list[Entry], folders: list[str]) -> None:
@@ -164,23 +216,57 @@ class Digest:
     sha256 is that of its target's text, an empty folder's that of nothing.
     """
 
+    _KEPT = 1 << 20
+    """Bytes of lines that are kept in memory; what is more waits in temporary files, sorted, to be merged."""
+    _FILES = 64
+
     def __init__(self) -> None:
         self._lines: list[bytes] = []
+        self._size = 0
+        self._spilled: list[BinaryIO] = []
 
     def add(self, path: str, mode: int, sha256: str) -> None:
         """Count one file, link or empty folder in."""
-        self._lines.append(b"%s\0%o\0%s\n" % (os.fsencode(path), mode, sha256.encode()))
+        self.extend((b"%s\0%o\0%s\n" % (os.fsencode(path), mode, sha256.encode()),))
 
     def include(self, folder: str, other: "Digest") -> None:
         """Count in what `other` counted, as standing below `folder`."""
         prefix = os.fsencode(f"{folder}/")
-        self._lines.extend(prefix + line for line in other._lines)
+        self.extend(prefix + line for line in other.lines())
+
+    def extend(self, lines: Iterable[bytes]) -> None:
+        """Count in the `lines` of another digest on the same folder."""
+        for line in lines:
+            self._lines.append(line)
+            self._size += len(line)
+            if self._size > self._KEPT:
+                self._spill()
+
+    def lines(self) -> Iterator[bytes]:
+        """What was counted, sorted."""
+        self._lines.sort()
+        return heapq.merge(*map(_spilled_lines, self._spilled), self._lines) if self._spilled else iter(self._lines)
+
+    def _spill(self) -> None:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed, and gone, with the digest
+        for line in self.lines() if len(self._spilled) == self._FILES else sorted(self._lines):
+            file.write(len(line).to_bytes(4, "little") + line)
+        if len(self._spilled) == self._FILES:
+            self._spilled.clear()
+        self._spilled.append(file)
+        self._lines, self._size = [], 0
 
     def __str__(self) -> str:
         whole = hashlib.sha256()
-        for line in sorted(self._lines):
+        for line in self.lines():
             whole.update(line)
         return f"sha256:{whole.hexdigest()}"
+
+
+def _spilled_lines(file: BinaryIO) -> Iterator[bytes]:
+    file.seek(0)
+    while length := file.read(4):
+        yield file.read(int.from_bytes(length, "little"))
 
 
 _NOTHING = hashlib.sha256().hexdigest()
@@ -193,11 +279,18 @@ class Target:
     Paths are relative, with `/`; a path that would leave the folder is a fault in the caller.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: str | Path) -> None:
+        self.place = str(root)
         self.written = Digest()
         self.carried = Digest()
-        _make_folder(root)
+        self.contents: dict[str, str] = {}
+        """SHA-256 by path of the files that were written or copied here, not those in a `folder`."""
+        _make_folder(self.place)
+
+    @property
+    def root(self) -> Path:
+        """Where it is on disk."""
+        return Path(self.place)
 
     @contextmanager
     def folder(self, path: str, source: str = "") -> Iterator["Target"]:
@@ -215,15 +308,26 @@ class Target:
         self.written.include(path, inner.written)
         self.carried.include(source or path, inner.carried)
 
+    def counted(self) -> tuple[list[bytes], list[bytes]]:
+        """What both digests counted, for `count_in` of another target on the same folder."""
+        return list(self.written.lines()), list(self.carried.lines())
+
+    def count_in(self, counted: tuple[list[bytes], list[bytes]]) -> None:
+        """Take over what another target, in another process, wrote to the same folder."""
+        written, carried = counted
+        self.written.extend(written)
+        self.carried.extend(carried)
+
     def write(self, path: str, data: str | bytes, mode: int = 0o644) -> None:
         """Write a file of our own."""
         content = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
         place = self._place(path)
-        _make_folder(place.parent)
+        _make_folder(os.path.dirname(place))
         with open(place, "xb") as file:
             file.write(content)
             os.fchmod(file.fileno(), mode)
-        self.written.add(path, stat.S_IFREG | mode, hashlib.sha256(content).hexdigest())
+        self.contents[path] = hashlib.sha256(content).hexdigest()
+        self.written.add(path, stat.S_IFREG | mode, self.contents[path])
 
     def copy(self, tree: Tree, into: str = "") -> None:
         """Carry `tree` to the folder `into`: bytes, permission bits, links and empty folders, owners and times not.
@@ -231,8 +335,9 @@ class Target:
         Raises `UnsafeTreeError` where a file cannot be read, and where the tree changed since it was walked: nothing is
         read through a link that was not there then.
         """
-        base = self._place(into) if into else self.root
-        _make_folder(base)
+        base = self._place(into) if into else self.place
+        if into:
+            _make_folder(base)
         prefix = f"{into}/" if into else ""
         inside: dict[str, list[Entry]] = {"": []}  # by folder, parents first
         for entry in tree.entries:
@@ -240,37 +345,53 @@ class Target:
             if entry.kind == "folder":
                 inside[entry.path] = []
         modes: list[tuple[str, int]] = []
-        for folder, entries in inside.items():
-            place = f"{base}/{folder}" if folder else str(base)
-            with _opened_folder(tree.root, folder) as (descriptor, mode):
-                if folder:
-                    os.mkdir(place)
-                modes.append((place, mode))
-                if folder and not entries:
-                    self._count(prefix + folder, mode, _NOTHING)
-                for entry in entries:
-                    if entry.kind != "folder":
-                        self._count(prefix + entry.path, *_copy_entry(descriptor, entry, f"{base}/{entry.path}"))
+        with _reading(""):
+            root = os.open(tree.place, _FOLDER)
+        try:
+            for folder, entries in inside.items():
+                place = f"{base}/{folder}" if folder else base
+                descriptor = _open_folder(root, folder) if folder else root
+                try:
+                    mode = os.fstat(descriptor).st_mode
+                    modes.append((place, mode))
+                    if folder:
+                        os.mkdir(place)
+                        if not entries:
+                            self._count(prefix + folder, mode, _NOTHING)
+                    for entry in entries:
+                        if entry.kind != "folder":
+                            self._count(prefix + entry.path, *_copy_entry(descriptor, entry, f"{base}/{entry.path}"))
+                finally:
+                    if folder:
+                        os.close(descriptor)
+        finally:
+            os.close(root)
         for place, mode in reversed(modes):  # last, since a folder may forbid writing into it
             os.chmod(place, stat.S_IMODE(mode))
 
     def _count(self, path: str, mode: int, sha256: str) -> None:
+        if stat.S_ISREG(mode):
+            self.contents[path] = sha256
         self.written.add(path, mode, sha256)
         self.carried.add(path, mode, sha256)
 
-    def _place(self, path: str) -> Path:
-        parts = PurePosixPath(path).parts
-        if not parts or parts[0] == "/" or ".." in parts:
+    def _place(self, path: str) -> str:
+        if path in ("", ".") or path.startswith("/") or ".." in path.split("/"):
             raise ValueError(f"{path!r} leaves the target")
-        return self.root / path
+        return f"{self.place}/{path}"
 
 
-def _make_folder(place: Path) -> None:
+def _make_folder(place: str) -> None:
     """Make a folder and those above it, with the same mode whatever the umask."""
-    if not place.exists():
-        _make_folder(place.parent)
-        place.mkdir()
-        place.chmod(0o755)
+    try:
+        os.mkdir(place)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        _make_folder(os.path.dirname(place))
+        _make_folder(place)
+        return
+    os.chmod(place, 0o755)
 
 
 @contextmanager
@@ -279,30 +400,35 @@ def _reading(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise UnsafeTreeError(losses.CHANGED, path, value="link") from None
-        if error.errno == errno.ENOENT:
-            raise UnsafeTreeError(losses.CHANGED, path, value="missing file") from None
-        raise UnsafeTreeError(losses.UNREADABLE, path, value=error.strerror) from None
+        raise _unsafe(path, error) from None
+
+
+def _unsafe(path: str, error: OSError) -> UnsafeTreeError:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return UnsafeTreeError(losses.CHANGED, path, value="link")
+    if error.errno == errno.ENOENT:
+        return UnsafeTreeError(losses.CHANGED, path, value="missing file")
+    return UnsafeTreeError(losses.UNREADABLE, path, value=error.strerror)
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# not blocking: a file that became a pipe has no writer
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@contextmanager
-def _opened_folder(root: Path, folder: str) -> Iterator[tuple[int, int]]:
-    """The descriptor and the mode of `folder` below `root`, reached through no link."""
-    with _reading(folder):
-        descriptor = os.open(root, _FOLDER)
-    try:
-        for name in folder.split("/") if folder else ():
-            with _reading(folder):
+def _open_folder(root: int, path: str) -> int:
+    """A descriptor of the folder `path` below the open `root`, reached through no link."""
+    descriptor = root
+    for name in path.split("/"):
+        with _reading(path):
+            try:
                 inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
-        yield descriptor, os.fstat(descriptor).st_mode
-    finally:
-        os.close(descriptor)
+            finally:
+                if descriptor != root:
+                    os.close(descriptor)
+        descriptor = inner
+    return descriptor
 
 
 def _copy_entry(folder: int, entry: Entry, place: str) -> tuple[int, str]:
@@ -315,9 +441,10 @@ def _copy_entry(folder: int, entry: Entry, place: str) -> tuple[int, str]:
             raise UnsafeTreeError(losses.CHANGED, entry.path, value="link to another place")
         os.symlink(target, place)
         return 0o120777, hashlib.sha256(os.fsencode(target)).hexdigest()
-    with _reading(entry.path):
-        # not blocking: a file that became a pipe has no writer
-        source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        source = os.open(name, _FILE, dir_fd=folder)
+    except OSError as error:
+        raise _unsafe(entry.path, error) from None
     try:
         return _copy_file(source, entry.path, place)
     finally:
@@ -325,26 +452,37 @@ def _copy_entry(folder: int, entry: Entry, place: str) -> tuple[int, str]:
 
 
 def _copy_file(source: int, path: str, place: str) -> tuple[int, str]:
-    mode = os.fstat(source).st_mode
-    if not stat.S_ISREG(mode):
+    status = os.fstat(source)
+    if not stat.S_ISREG(status.st_mode):
         raise UnsafeTreeError(losses.CHANGED, path, value="special file")
     whole = hashlib.sha256()
-    target = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    left = status.st_size
+    wanted = min(left + 1, _CHUNK)  # one byte more than there are: the end is seen without another call
+    target = os.open(place, _NEW_FILE, 0o600)
     try:
-        while chunk := _read(source, path):
+        while chunk := _read(source, wanted, path):
             whole.update(chunk)
-            view = memoryview(chunk)
-            while view:
-                view = view[os.write(target, view) :]
-        os.fchmod(target, stat.S_IMODE(mode))
+            _write(target, chunk)
+            left -= len(chunk)
+            if left == 0 and len(chunk) < wanted:
+                break
+        os.fchmod(target, stat.S_IMODE(status.st_mode))
     finally:
         os.close(target)
-    return mode, whole.hexdigest()
+    return status.st_mode, whole.hexdigest()
 
 
-def _read(source: int, path: str) -> bytes:
-    with _reading(path):
-        return os.read(source, _CHUNK)
+def _read(source: int, wanted: int, path: str) -> bytes:
+    try:
+        return os.read(source, wanted)
+    except OSError as error:
+        raise _unsafe(path, error) from None
+
+
+def _write(target: int, chunk: bytes) -> None:
+    done = os.write(target, chunk)
+    while done < len(chunk):
+        done += os.write(target, memoryview(chunk)[done:])
 
 
 class UnreadableSourceError(Exception):

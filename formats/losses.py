@@ -130,6 +130,72 @@ UNREADABLE = Kind("unreadable", R, "it cannot be read: {value}", "make it readab
 DATASET_UNREADABLE = Kind(
     "dataset-unreadable", N, "dataset.toml is left aside: {value}", "mend it; the tasks do not depend on it"
 )
+REGISTRY_UNREADABLE = Kind(
+    "registry-unreadable", N, "registry.json is left aside: {value}", "mend it; the tasks do not depend on it"
+)
+REGISTRY_REMOTE = Kind(
+    "registry-remote",
+    R,
+    "the registry says that the task is in another repository, {value}",
+    "git clone {url}{commit}, and convert that folder with --dataset",
+)
+REGISTRY_OUTSIDE = Kind(
+    "registry-outside",
+    R,
+    "{value} leads out of the folder of registry.json",
+    "write a path below that folder, without `..` and links that leave it",
+)
+REGISTRY_PINNED = Kind(
+    "registry-pinned",
+    N,
+    "registry.json names the commits {value}; the files are read as they stand",
+    "check that commit out to read it",
+)
+METRICS_DROPPED = Kind(
+    "metrics-dropped",
+    N,
+    "the metrics {value} of the dataset are not carried: they say how a run's rewards are summed up",
+    "write them into the registry.json of what is converted",
+)
+ROWS_SKIPPED = Kind(
+    "rows-skipped",
+    N,
+    "the Parquet file has the columns {value} and not path and task_binary, and is left aside",
+    "nothing, if it holds no tasks",
+)
+ARCHIVE_INVALID = Kind(
+    "archive-invalid", R, "its task_binary is no tar or tar.gz: {value}", "pack the task folder again"
+)
+ARCHIVE_PATH = Kind(
+    "archive-path",
+    R,
+    "the archive has a member called {value}, which leads out of the task",
+    "pack the task folder with names relative to it",
+)
+ARCHIVE_LINK = Kind(
+    "archive-link",
+    R,
+    "the archive has a hard link to {value}, which is no file before it in the archive",
+    "pack the file itself, or a symbolic link",
+)
+ARCHIVE_REPEATED = Kind(
+    "archive-repeated",
+    R,
+    "the archive says twice what {value} is, or puts something below it though it is no folder",
+    "pack the task folder again",
+)
+ARCHIVE_SIZE = Kind(
+    "archive-size",
+    R,
+    "the archive unpacks to more than {value}",
+    "leave out what the task does not need, or let the image download it",
+)
+SETS_MERGED = Kind(
+    "sets-merged",
+    N,
+    "the sets {value} become one: what is written does not say which task is in which",
+    "convert one at a time, with --dataset or --split",
+)
 CONFIG_MISSING = Kind(
     "config-missing", R, "the folder looks like a task and has no task.toml", "add task.toml, which may be empty"
 )
@@ -238,6 +304,15 @@ SIZE_INTEGER = Kind(
 STRATEGY_UNUSED = Kind(
     "strategy-unused", N, "{value} says how steps add up, and the task has no steps", "remove the key"
 )
+STEPS_EMPTY = Kind(
+    "steps-empty", N, "the list of steps is {value}, which Harbor takes for a task without steps", "remove the key"
+)
+TRAJECTORY_UNUSED = Kind(
+    "trajectory-unused",
+    N,
+    "Harbor does not read this {value}: where a task has steps, an agent goes on from the first step's only",
+    "move it to the folder of the first step, or remove it",
+)
 TEMPLATE_LITERAL = Kind(
     "template-literal",
     N,
@@ -250,6 +325,21 @@ SCRIPT_CRLF = Kind(
     "the script has CRLF line ends, which Linux takes for a part of its first line, {value}",
     "save it with LF line ends; until then it fails in Harbor and in what is written here",
 )
+STEP_UNTESTED = Kind(
+    "step-untested", R, "there is neither {value} nor {other}", "add one of them; it writes the reward of the step"
+)
+SCRIPT_IGNORED = Kind(
+    "script-ignored",
+    R,
+    "a rule in {value} keeps the script out of the container, and Harbor refuses that",
+    "except the script there, with a line that begins with `!`",
+)
+IGNORE_INVALID = Kind(
+    "ignore-invalid",
+    R,
+    "the rules of .harborignore cannot be read: {value}",
+    "write gitignore patterns in UTF-8, one a line",
+)
 REFERENCE_MISSING = Kind(
     "reference-missing", N, "there is no {value}, so that no reference solution can be played", "add one"
 )
@@ -260,62 +350,122 @@ INSTRUCTION_CANARY = Kind(
     "if a line is a heading of the task, move it below the first line of text",
 )
 
+# Reading Terminal-Bench.
+YAML_INVALID = Kind("yaml-invalid", R, "it is no YAML that can be read: {value}", "mend it at the place named")
+YAML_VALUE = Kind("yaml-value", R, "the value cannot be used: {value}", "write a value of that type")
+TASK_KEY = Kind(
+    "task-key",
+    N,
+    "Terminal-Bench has no such key that counts; its value {value} is kept as metadata",
+    "nothing, if it only says something about the task",
+)
+TASK_VALUE = Kind(
+    "task-value", N, "the value {value} is not kept: {reason}", "write it as a text, a number, a list or a mapping"
+)
+PARSER_DROPPED = Kind(
+    "parser-dropped",
+    D,
+    "the parser {value} reads what run-tests.sh prints; here only its exit status counts",
+    "let run-tests.sh exit with 0 where all tests pass, and only there",
+)
+SAME_SHELL = Kind(
+    "same-shell",
+    D,
+    "the tests want the agent's own shell ({value}); here they run in a new one, without its variables and folder",
+    "let run-tests.sh not depend on them",
+)
+SOLUTION_KEYS = Kind(
+    "solution-keys",
+    D,
+    "the solution, {value}, is a list of keys to press, and cannot be played",
+    "write it as solution.sh",
+)
+HARNESS_VARIABLE = Kind(
+    "harness-variable",
+    D,
+    "it refers to {value}, which only Terminal-Bench's harness sets",
+    "write what it stands for",
+)
+IMAGE_REVEALS = Kind(
+    "image-reveals",
+    D,
+    "the Dockerfile copies {value} into the image, where the agent sees it, as in Terminal-Bench",
+    "leave the line out of the Dockerfile",
+)
+CONTAINER_MISSING = Kind(
+    "container-missing", R, "there is no such file, and nothing to make the container of", "add a Dockerfile"
+)
+DOCKERFILE_ENCODING = Kind("dockerfile-encoding", R, "the Dockerfile is not UTF-8: {value}", "save it as UTF-8")
+PLACE_TAKEN = Kind(
+    "place-taken", R, "{value} stands where a file is put that makes the task run", "rename it, and what refers to it"
+)
+
 # Parts that a format cannot hold (parts.py). One code a part, so that a count of codes is a count of reasons.
-STEPS = Kind("steps", R, "it has {value} steps, which cannot be played yet", "split it into tasks of one step")
-SEPARATE_VERIFIER = Kind(
-    "separate-verifier",
-    R,
-    "its tests want a container of their own ({value}), which cannot be given to them yet",
-    'set [verifier].environment_mode = "shared" if the tests may run where the agent worked',
-)
-COMPOSE = Kind(
-    "compose",
-    R,
-    "its container is a compose file, {value}, which cannot be started yet",
-    "if one service is enough, describe it in environment/Dockerfile and remove the compose file",
-)
-MCP_SERVERS = Kind(
-    "mcp-servers", R, "it offers the agent MCP servers, {value}, which cannot be served yet", "remove them"
-)
-NETWORK = Kind(
-    "network",
-    R,
-    "it limits the network ({value}), which cannot be enforced yet",
-    'set network_mode = "public" if the task may be solved with the network open',
-)
-HEALTHCHECK = Kind(
-    "healthcheck",
-    R,
-    "it waits for a healthcheck, {value}, which is not run yet",
-    "wait for the service in the image's entrypoint",
-)
-SKILLS = Kind("skills", R, "it gives the agent skills from {value}, which cannot be installed yet", "remove skills_dir")
-GPUS = Kind("gpus", R, "it asks for {value} GPUs, which are not requested yet", "remove gpus if none is needed")
 TPU = Kind("tpu", R, "it asks for a TPU, {value}, which no local runtime has", "remove tpu if none is needed")
 WINDOWS = Kind("windows", R, "it runs on {value}, and the runtimes are Linux", "write it for Linux, with test.sh")
-COLLECT = Kind(
-    "collect",
-    R,
-    "it runs commands after the agent and before the tests, {value}, which are not run yet",
-    "run them at the start of tests/test.sh",
+
+# Writing Verifiers.
+NETWORK_SETUP = Kind(
+    "network-setup",
+    N,
+    "the network is limited ({value}) from the agent's turn on; while the container is set up, it is open",
+    "nothing, unless the image's ENTRYPOINT or the healthcheck must not reach the network",
 )
-TRAJECTORY = Kind(
-    "trajectory",
-    R,
-    "it goes on from an earlier trajectory, {value}, which cannot be given to the agent yet",
-    "remove it if the task can be solved from the start",
+NETWORK_PROXY = Kind(
+    "network-proxy",
+    D,
+    "the network is limited once the container is set up, and what may be reached then ({value}) is reached through "
+    "Verifiers' proxy, by HTTP and HTTPS only",
+    "nothing, if the programs heed HTTP_PROXY and HTTPS_PROXY, as pip, apt and curl do",
 )
-HARBORIGNORE = Kind(
-    "harborignore",
+NETWORK_RANGE = Kind(
+    "network-range",
     R,
-    "{value} keeps files out of the container, which is not done yet",
-    "move those files out of tests/ and solution/, and remove .harborignore",
+    "{value} is a range of addresses, and Verifiers allows hosts by name or address",
+    "name the hosts in allowed_hosts",
+)
+NETWORK_TESTS = Kind(
+    "network-tests",
+    R,
+    "the network of the tests is limited ({value}) while that of the agent in the same container is open, which "
+    "Verifiers cannot do",
+    'give the tests a container of their own (environment_mode = "separate"), or limit the agent too',
+)
+NETWORK_COMPOSE = Kind(
+    "network-compose",
+    R,
+    "the network of the services of a compose file is limited ({value}), which Verifiers cannot do",
+    'set network_mode = "public", or do without the compose file',
+)
+COMPOSE_TRUST = Kind(
+    "compose-trust",
+    N,
+    "the services of {value} are started without asking only where they keep to containers of their own",
+    "to let them mount folders, publish ports or gain rights: --env.taskset.task.trust-compose true",
+)
+GPU_TYPES = Kind(
+    "gpu-types",
+    D,
+    "any of the GPU types {value} would do, and Verifiers asks for the first",
+    "put the one that is at hand first",
+)
+TRAJECTORY_SHOWN = Kind(
+    "trajectory-shown",
+    N,
+    "the earlier trajectory, {value}, comes before the prompt as messages; its tool calls name another agent's tools",
+    "nothing, if the agent is to know what was said",
+)
+TRAJECTORY_INVALID = Kind(
+    "trajectory-invalid",
+    R,
+    "the earlier trajectory cannot be shown to an agent: {value}",
+    "mend it after Harbor's ATIF; only text can be shown",
 )
 ARTIFACTS = Kind(
     "artifacts",
-    D,
-    "its {value} artifacts are not saved after the run; the reward does not read them",
-    "nothing, if only the reward counts",
+    N,
+    "its {value} artifacts are kept only where a folder for them is named",
+    "--env.taskset.task.artifacts FOLDER",
 )
 AGENT_HOME = Kind(
     "agent-home",
@@ -323,7 +473,6 @@ AGENT_HOME = Kind(
     "the agent runs as {value}, for whom Verifiers asks a name and a writable home folder in the image",
     "make the user with `useradd --create-home`",
 )
-
 WORKDIR_RELATIVE = Kind(
     "workdir-relative",
     R,
@@ -363,8 +512,17 @@ LIMIT_DEFAULT = Kind(
     "no time limit is said for {value}, and Harbor then applies 600 s",
     "say a limit",
 )
-STEPS_UNSAID = Kind(
-    "steps-unsaid", R, "its {value} steps can only be written as the files they came from", "convert it unchanged"
+LINK_LOST = Kind(
+    "link-lost",
+    R,
+    "the link leads to {value}, which is in no part of the task, and is not written where the task is written anew",
+    "replace the link by a copy of what it points to",
+)
+REFERENCE_ENV = Kind(
+    "reference-env",
+    D,
+    "the reference of a step wants other variables, {value}, than the one before, and Harbor has one set for all",
+    "set them in its script",
 )
 PACKAGE_UNNAMED = Kind(
     "package-unnamed",
@@ -405,6 +563,18 @@ class Ledger:
             worst = self._worst.get(task, Severity.NOTE)
             self._worst[task] = max(worst, loss.severity, key=list(Severity).index)
         return self._worst.get(task) is not Severity.REFUSED
+
+    def include(self, other: "Ledger") -> None:
+        """Take over what `other` recorded of other tasks."""
+        self.losses += other.losses
+        self.read += other.read
+        self.written += other.written
+        for task, severity in other._worst.items():
+            self._worst[task] = max(self.worst(task) or severity, severity, key=list(Severity).index)
+
+    def worst(self, task: str) -> Severity | None:
+        """The worst that happened to `task`; None where it lost nothing."""
+        return self._worst.get(task)
 
     def count(self, severity: Severity) -> int:
         """How many tasks have `severity` as their worst."""

@@ -2,8 +2,11 @@
 
 import re
 
-NAMES = ("harbor", "verifiers")
-"""The formats, as the command line spells them."""
+TARGETS = ("harbor", "verifiers")
+"""The formats that can be written, as the command line spells them: those of frameworks that can be asked."""
+
+NAMES = (*TARGETS, "terminal-bench")
+"""The formats that can be read."""
 
 
 def is_taskset_name(name: str) -> bool:

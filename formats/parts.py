@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from envconvert.formats import losses
 from envconvert.formats.losses import Kind, Loss
-from envconvert.formats.taskset import NetworkPolicy, Steps, Task
+from envconvert.formats.taskset import NetworkPolicy, Step, Steps, Task, own_container, resumes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +24,55 @@ class TaskPart:
     """The loss where a format cannot hold it; None for what every format holds so far."""
 
 
+def _steps(task: Task) -> tuple[Step | None, ...]:
+    return task.interaction.steps if isinstance(task.interaction, Steps) else (None,)
+
+
 def _limits_network(task: Task) -> object:
-    policies: tuple[tuple[str, NetworkPolicy | None], ...] = (
-        ("container", task.container.network),
-        ("agent", task.container.agent_network),
-        ("tests", task.tests.network),
-    )
+    policies: list[tuple[str, NetworkPolicy | None]] = [("container", task.container.network)]
+    policies += [("agent", task.container.agent_network), ("tests", task.tests.network)]
+    for step in _steps(task):
+        if step is not None:
+            policies += [(f"{step.name}, agent", step.network), (f"{step.name}, tests", step.tests.network)]
     return ", ".join(f"{who}: {policy.mode}" for who, policy in policies if policy and policy.mode != "public")
 
 
 def _separate(task: Task) -> object:
-    own = task.tests.container
-    if not (task.tests.separate or (task.tests.separate is None and own is not None)):
+    own = next((own for step in _steps(task) if (own := own_container(task, step))), None)
+    if own is None:
         return None
-    return f"image {own.image}" if own and own.image else "a copy of the agent's container, or tests/Dockerfile"
+    if not own.bundled:
+        return "a copy of the agent's container"
+    return f"image {own.container.image}" if own.container.image else "an image made of tests/"
+
+
+def _windows(task: Task) -> object:
+    containers = [own.container for step in _steps(task) if (own := own_container(task, step))]
+    return next((box.os for box in (task.container, *containers) if box.os == "windows"), None)
+
+
+def _tpu(task: Task) -> object:
+    containers = [own.container for step in _steps(task) if (own := own_container(task, step))]
+    return next((box.tpu.type for box in (task.container, *containers) if box.tpu), None)
+
+
+def _collect(task: Task) -> object:
+    commands = [item.command for item in task.tests.collect]
+    return commands + [item.command for step in _steps(task) if step for item in step.tests.collect]
+
+
+def _artifacts(task: Task) -> object:
+    return len(task.tests.artifacts) + sum(len(step.tests.artifacts) for step in _steps(task) if step)
+
+
+def _healthcheck(task: Task) -> object:
+    checks = [task.container.healthcheck, *(step.healthcheck for step in _steps(task) if step)]
+    return next((check.command for check in checks if check), None)
+
+
+def _trajectory(task: Task) -> object:
+    tree = resumes(task)
+    return tree and tree.entries[0].path
 
 
 def _build(task: Task, kind: str) -> object:
@@ -50,42 +85,24 @@ PARTS: tuple[TaskPart, ...] = (
     TaskPart("files", "container.files", lambda t: t.container.files and t.container.files.root.name, None),
     TaskPart("script reward", "reward", lambda t: t.tests.command, None),
     TaskPart("reference", "reference", lambda t: t.reference and t.reference.command, None),
-    TaskPart("compose", "container.build.compose", lambda t: _build(t, "compose"), losses.COMPOSE),
-    TaskPart(
-        "steps",
-        "interaction",
-        lambda t: len(t.interaction.steps) if isinstance(t.interaction, Steps) else None,
-        losses.STEPS,
-    ),
-    TaskPart(
-        "trajectory",
-        "interaction.resumes",
-        lambda t: None if isinstance(t.interaction, Steps) else t.interaction.resumes,
-        losses.TRAJECTORY,
-    ),
-    TaskPart("separate verifier", "tests.container", _separate, losses.SEPARATE_VERIFIER),
-    TaskPart("collect", "tests.collect", lambda t: [c.command for c in t.tests.collect], losses.COLLECT),
-    TaskPart("artifacts", "tests.artifacts", lambda t: t.tests.artifacts and len(t.tests.artifacts), losses.ARTIFACTS),
-    TaskPart("ignored files", "tests.ignores", lambda t: t.tests.ignores, losses.HARBORIGNORE),
-    TaskPart("mcp servers", "servers", lambda t: [server.name for server in t.servers], losses.MCP_SERVERS),
-    TaskPart("skills", "container.skills", lambda t: t.container.skills, losses.SKILLS),
-    TaskPart(
-        "healthcheck",
-        "container.healthcheck",
-        lambda t: t.container.healthcheck and t.container.healthcheck.command,
-        losses.HEALTHCHECK,
-    ),
-    TaskPart("network limits", "container.network", _limits_network, losses.NETWORK),
-    TaskPart("gpus", "container.gpus", lambda t: t.container.gpus, losses.GPUS),
-    TaskPart("tpu", "container.tpu", lambda t: t.container.tpu and t.container.tpu.type, losses.TPU),
-    TaskPart(
-        "windows", "container.os", lambda t: t.container.os if t.container.os == "windows" else None, losses.WINDOWS
-    ),
+    TaskPart("compose", "container.build.compose", lambda t: _build(t, "compose"), None),
+    TaskPart("steps", "interaction", lambda t: isinstance(t.interaction, Steps) and len(t.interaction.steps), None),
+    TaskPart("trajectory", "interaction.resumes", _trajectory, None),
+    TaskPart("separate verifier", "tests.container", _separate, None),
+    TaskPart("collect", "tests.collect", _collect, None),
+    TaskPart("artifacts", "tests.artifacts", _artifacts, None),
+    TaskPart("ignored files", "tests.ignores", lambda t: t.tests.ignores, None),
+    TaskPart("mcp servers", "servers", lambda t: [server.name for server in t.servers], None),
+    TaskPart("skills", "container.skills", lambda t: t.container.skills, None),
+    TaskPart("healthcheck", "container.healthcheck", _healthcheck, None),
+    TaskPart("network limits", "container.network", _limits_network, None),
+    TaskPart("gpus", "container.gpus", lambda t: t.container.gpus, None),
+    TaskPart("tpu", "container.tpu", _tpu, losses.TPU),
+    TaskPart("windows", "container.os", _windows, losses.WINDOWS),
 )
 
 
 EVERY = frozenset(part.name for part in PARTS)
-BASIC = frozenset(part.name for part in PARTS if part.missing is None)
 
 
 def missing(task: Task, holds: Set[str], format: str) -> Iterator[Loss]:

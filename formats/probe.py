@@ -24,6 +24,8 @@ class Framework:
     """The oldest Python it runs on."""
     megabytes: int
     """Its size when installed, measured."""
+    beside: tuple[str, ...] = ()
+    """What else the packages that it loads depend on, for pip."""
 
     @property
     def release(self) -> str:
@@ -37,6 +39,8 @@ class Score:
 
     reward: float | None
     reason: str | None = None
+    started: bool = True
+    """False where the framework does not run the task on this machine, so that there was nothing to score."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ Parts come in with the first format that reads and writes them. Today that is a 
 container, and tests in that container whose reward files score it.
 """
 
-import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -39,23 +38,8 @@ class Message(Part, frozen=True, kw_only=True):
 class Act(Part, frozen=True, kw_only=True, tag="act"):
     """The agent works with the container and its tools until it stops."""
 
-    resumes: str | None = None
-    """A file of the source that holds an earlier trajectory to go on from."""
-
-
-class Step(Part, frozen=True, kw_only=True):
-    """One turn of a task that has several, known beforehand."""
-
-    name: str
-    prompt: tuple[Message, ...]
-
-
-class Steps(Part, frozen=True, kw_only=True, tag="steps"):
-    """Turns known beforehand in one container; what each holds besides its prompt is in `Task.native` for now."""
-
-    steps: tuple[Step, ...]
-    total: Literal["mean", "final"]
-    """How the rewards of the steps make the reward of the task."""
+    resumes: Tree | None = None
+    """The one file of an earlier trajectory to go on from."""
 
 
 class NetworkPolicy(Part, frozen=True, kw_only=True):
@@ -115,7 +99,8 @@ class Container(Part, frozen=True, kw_only=True):
     gpus: int | None = None
     gpu_types: tuple[str, ...] | None = None
     tpu: Tpu | None = None
-    os: Literal["linux", "windows"] = "linux"
+    os: Literal["linux", "windows"] | None = None
+    """None: Linux; in a container of the tests' own that is made like the agent's, what that one says."""
     network: NetworkPolicy = NetworkPolicy(mode="public")
     agent_network: NetworkPolicy | None = None
     """While the agent works; None: `network`."""
@@ -156,7 +141,8 @@ class Collect(Part, frozen=True, kw_only=True):
 class Tests(Part, frozen=True, kw_only=True):
     """What scores the container when the agent has stopped."""
 
-    files: Tree | None
+    files: Tree | None = None
+    """None: they are in the image of their own container, or with the steps."""
     command: str
     """The script that is run, as a path in `files`."""
     env: Mapping[str, str] = {}
@@ -165,8 +151,12 @@ class Tests(Part, frozen=True, kw_only=True):
     separate: bool | None = None
     """Whether they run in a container of their own; None: only if `container` is given."""
     container: Container | None = None
-    """That container; None: a fresh one like the agent's."""
+    """What is said of that container, its build excepted; None: all as the agent's. An `image` has the tests in it."""
+    container_build: Build | None = None
+    """How to make that container's image, with the tests in it; the context is `files`. Without it and without an image
+    it is made like the agent's, and the tests are put there. `own_container` tells which."""
     container_build_timeout: float | None = None
+    container_servers: tuple[Server, ...] = ()
     artifacts: tuple[Artifact | str, ...] = ()
     collect: tuple[Collect, ...] = ()
     ignores: tuple[str, ...] = ()
@@ -197,6 +187,41 @@ class Limits(Part, frozen=True, kw_only=True):
     build: float | None = None
     agent: float | None = None
     tests: float | None = None
+
+
+class Step(Part, frozen=True, kw_only=True):
+    """One turn of a task that has several, known beforehand. What it leaves unsaid, the task says."""
+
+    name: str
+    prompt: tuple[Message, ...]
+    setup: Tree | None = None
+    """Put into the working folder before the agent starts; a `setup.sh` in it is then run there, and must succeed."""
+    healthcheck: Healthcheck | None = None
+    """Besides the container's, after the setup."""
+    user: str | int | None = None
+    """Who the agent's commands run as; None: the container's user."""
+    network: NetworkPolicy | None = None
+    """While the agent works; None: the container's `agent_network`."""
+    tests: Tests
+    """Their files are put over the task's, and the command is looked for in them first; `env`, `artifacts` and
+    `collect` add to the task's; of the rest, what is None is the task's."""
+    reference: Attempt | None = None
+    """The gold attempt; None: the task's."""
+    limits: Limits = Limits()
+    """`agent`, where None, is the task's; `tests` never is."""
+    gate: float | Mapping[str, float] | None = None
+    """The least reward with which the next step begins, by key; a number is for `reward`. A missing one is too low."""
+    resumes: Tree | None = None
+    """The one file of an earlier trajectory to go on from."""
+
+
+class Steps(Part, frozen=True, kw_only=True, tag="steps"):
+    """Turns known beforehand, in one container that lasts. The agent sees neither later prompts nor earlier tests."""
+
+    steps: tuple[Step, ...]
+    total: Literal["mean", "final"] | None = None
+    """How the rewards of the steps make the reward of the task: by key, the mean over the steps that were scored, or
+    those of the last step that was played. None: mean."""
 
 
 class Needs(Part, frozen=True, kw_only=True):
@@ -243,18 +268,67 @@ class Task(Part, frozen=True, kw_only=True):
 
 
 class Native(Part, frozen=True, kw_only=True):
-    """A task as its source stored it, and the mark of the parts that were read from it."""
+    """A task as its source stored it, and the parts that were read from it."""
 
     files: Tree
     place: str
     """Path below the source, with `/`; empty where the source is the task."""
-    mark: str
+    parts: Task
 
 
-def mark(task: Task) -> str:
-    """A digest of everything in `task` but `native`: a writer carries the native files only while it is unchanged."""
-    parts = msgspec.structs.replace(task, native={})
-    return hashlib.sha256(repr(parts).encode()).hexdigest()  # a tree is represented by its root: its bytes stay unread
+class OwnContainer(Part, frozen=True, kw_only=True):
+    """A container that only tests run in, with everything resolved that the task or its step says of it."""
+
+    container: Container
+    bundled: bool
+    """The tests are in its image, and nothing is put there; else they are put there as into the agent's container."""
+
+
+def own_container(task: Task, step: Step | None = None) -> OwnContainer | None:
+    """Where the tests of `task`, or of one `step` of it, run; None: where the agent worked."""
+    sayers = [task.tests] if step is None else [step.tests, task.tests]
+    if not next((separate for tests in sayers if (separate := _is_separate(tests)) is not None), False):
+        return None
+    said = next((tests.container for tests in sayers if tests.container is not None), task.container)
+    for tests in sayers:
+        image = tests.container.image if tests.container else None
+        if image or tests.container_build:
+            own = msgspec.structs.replace(said, image=image, build=tests.container_build, files=None)
+            return OwnContainer(container=own, bundled=True)
+    like = task.container
+    own = msgspec.structs.replace(said, image=like.image, build=like.build, files=like.files, os=said.os or like.os)
+    return OwnContainer(container=own, bundled=False)
+
+
+def resumes(task: Task) -> Tree | None:
+    """The file of an earlier trajectory that the agent goes on from; of several steps, the first's."""
+    interaction = task.interaction
+    return interaction.steps[0].resumes if isinstance(interaction, Steps) else interaction.resumes
+
+
+def network_of_agent(task: Task, step: Step | None = None) -> NetworkPolicy:
+    """What may be reached while the agent works, in one `step` of it where it has several."""
+    return (step and step.network) or task.container.agent_network or task.container.network
+
+
+def network_of_tests(task: Task, step: Step | None = None) -> NetworkPolicy:
+    """What may be reached while the tests run, in whichever container that is."""
+    own = own_container(task, step)
+    baseline = task.container.network if own is None else own.container.network
+    return (step and step.tests.network) or task.tests.network or baseline
+
+
+def _is_separate(tests: Tests) -> bool | None:
+    return True if tests.separate is None and tests.container is not None else tests.separate
+
+
+def unchanged(task: Task, parts: Task) -> bool:
+    """Whether `task` says what `parts` says, `native` aside: a writer carries the native files only while it does."""
+    for name in Task.__struct_fields__:
+        said, read = getattr(task, name), getattr(parts, name)
+        if said is not read and name != "native" and repr(said) != repr(read):  # 1, 1.0 and True are equal, not alike
+            return False
+    return True
 
 
 class TasksetSource(Part, frozen=True, kw_only=True):
@@ -274,6 +348,21 @@ def every(ids: Sequence[str]) -> Collection[str]:
     return ids
 
 
+Tasks = Callable[[Ledger], Iterator[Task]]
+"""Reads tasks in order, and records in the ledger what each lost and which are refused."""
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """`Tasks` of which any stretch can be read without what comes before it, as several processes do."""
+
+    def __call__(self, ledger: Ledger) -> Iterator[Task]:
+        """All of them."""
+
+    def between(self, start: int, stop: int) -> Tasks:
+        """Those of `ids[start:stop]`; what concerns the source as a whole is recorded with the first."""
+
+
 class Taskset(Part, frozen=True, kw_only=True):
     """A set of tasks under one name. Iterate it for its tasks: each iteration reads them again, one at a time."""
 
@@ -289,8 +378,12 @@ class Taskset(Part, frozen=True, kw_only=True):
     """The rule of tasks that do not say another."""
     ids: tuple[str, ...]
     """Of the tasks that were found and selected, in order, those that cannot be read included."""
-    tasks: Callable[[Ledger], Iterator[Task]]
-    """Reads the tasks in order, and records in the ledger what each lost and which are refused."""
+    sets: Mapping[str, tuple[str, ...]] = {}
+    """Their ids by the name of a set, such as a split; a task may be in several."""
+    packed: bool = False
+    """The files of a task are unpacked when it is asked for, and are gone when the next is."""
+    tasks: Tasks
+    """`Divisible` where the source lets one begin anywhere."""
 
     def __iter__(self) -> Iterator[Task]:
         return self.tasks(Ledger())
@@ -299,6 +392,6 @@ class Taskset(Part, frozen=True, kw_only=True):
         """This taskset, as found at `uri`."""
         return msgspec.structs.replace(self, source=msgspec.structs.replace(self.source, uri=uri, revision=revision))
 
-    def of(self, tasks: Callable[[Ledger], Iterator[Task]]) -> "Taskset":
+    def of(self, tasks: Tasks) -> "Taskset":
         """This taskset with another way to its tasks, such as one that leaves some out."""
         return msgspec.structs.replace(self, tasks=tasks)

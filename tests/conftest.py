@@ -1,16 +1,20 @@
 """What tests share: small task folders, the command line, a walk of their own, gates for what may be missing."""
 
+import io
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from envconvert import cache
 from envconvert.formats.catalogue import FORMATS
@@ -55,6 +59,35 @@ def make_files(folder: Path, files: Files) -> Path:
                 os.chmod(os.path.join(place_, name), 0o755)
     folder.chmod(0o755)
     return folder
+
+
+Member = tuple[tarfile.TarInfo, bytes]
+
+
+def member(name: str, content: bytes = b"", **said: object) -> Member:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    for key, value in said.items():
+        setattr(info, key, value)
+    return info, content
+
+
+def archived(*members: Member) -> bytes:
+    """A task, and `members` after its files."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        files = {"task.toml": TOML, "instruction.md": "Do.", "tests/test.sh": "", "solution/solve.sh": ""}
+        for info, data in [*(member(name, text.encode()) for name, text in files.items()), *members]:
+            tar.addfile(info, io.BytesIO(data))
+    return content.getvalue()
+
+
+def make_rows(file: Path, rows: Mapping[str, bytes | None] | Sequence[tuple[str, bytes]], **columns: list[str]) -> Path:
+    items = list(rows.items()) if isinstance(rows, Mapping) else list(rows)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    table = {"path": [path for path, _ in items], "task_binary": [content for _, content in items], **columns}
+    parquet.write_table(pyarrow.table(table), file, row_group_size=3)
+    return file
 
 
 def snapshot(folder: Path) -> dict[bytes, tuple[int, bytes]]:
@@ -152,3 +185,16 @@ def ask(python: Path, script: str, value: object) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def containers(docker: str) -> Iterator[set[str]]:
+    """The containers that were there before; afterwards there are no others."""
+    before = _containers(docker)
+    yield before
+    assert _containers(docker) - before == set()
+
+
+def _containers(docker: str) -> set[str]:
+    done = subprocess.run([docker, "ps", "-a", "--format", "{{.ID}} {{.Image}}"], capture_output=True, text=True)
+    return set(done.stdout.splitlines())

@@ -172,7 +172,7 @@ def test_a_folder_of_that_name_stops_the_shell(good: Path, tmp_path: Path, path:
 def test_arrows_to_nowhere(arrow: str, good: Path, tmp_path: Path) -> None:
     done = run(arrow, good, tmp_path / "out")
     assert done.returncode == 2
-    assert "is no format; there are harbor, verifiers" in done.stderr
+    assert "is no format; there are harbor, terminal-bench, verifiers" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 
@@ -424,8 +424,11 @@ def test_inspect_list(tmp_path: Path) -> None:
 
 def test_formats_json() -> None:
     found = run_json("formats")
-    assert sorted(entry["name"] for entry in found) == ["harbor", "verifiers"]
+    assert sorted(entry["name"] for entry in found) == ["harbor", "terminal-bench", "verifiers"]
+    assert [entry["name"] for entry in found if not entry["writes"]] == ["terminal-bench"]
     for entry in found:
+        if not entry["writes"]:
+            continue
         assert set(entry["holds"]).isdisjoint(entry["refuses"])
         assert {"image", "dockerfile", "script reward"} <= set(entry["holds"])
         assert (entry["tag"], entry["release"]) == {
@@ -524,7 +527,7 @@ def test_several_formats_are_as_if_alone(mixed: Path, tmp_path: Path) -> None:
 
 
 def test_several_formats_of_which_one_can_hold_nothing(tmp_path: Path) -> None:
-    make_task(tmp_path / "src" / "one", STEPS, {"steps/one/instruction.md": "1"})
+    make_task(tmp_path / "src" / "one", f'{TOML}[environment.tpu]\ntype = "v5e"\ntopology = "2x2"\n')
     done = run("convert", tmp_path / "src", tmp_path / "out", "--to", "harbor,verifiers")
     assert done.returncode == 3
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["harbor"]

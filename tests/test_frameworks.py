@@ -1,11 +1,10 @@
-"""The fixtures in the real frameworks, on Docker; fixtures/harbor/expected.toml holds the rewards, written by hand."""
+"""The fixtures in the real frameworks, on Docker; fixtures/harbor/*expected.toml hold the rewards, written by hand."""
 
 import json
 import os
 import subprocess
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,85 +15,123 @@ from envconvert import checking, pipeline, scoring
 from envconvert.formats.catalogue import FORMATS
 from envconvert.formats.probe import Agent
 
-TASKS = ROOT / "fixtures" / "harbor" / "tasks"
-EXPECTED: dict[str, dict[str, Any]] = tomllib.loads((TASKS.parent / "expected.toml").read_text("utf-8"))
+HARBOR = ROOT / "fixtures" / "harbor"
+TASKS = HARBOR / "tasks"
 AGENTS: tuple[Agent, ...] = ("oracle", "nop")
 PROBE = FORMATS["verifiers"].probe
+
+
+def expected_in(name: str) -> dict[str, dict[str, Any]]:
+    """What was written by hand beside a group of fixtures."""
+    return tomllib.loads((HARBOR / name).read_text("utf-8"))
+
+
+GROUPS = {"tasks": expected_in("expected.toml"), "features": expected_in("features-expected.toml")}
+"""Tasks that Harbor runs on any Linux machine with Docker, by their folder."""
+EXPECTED = GROUPS["tasks"]
+UNAVAILABLE = expected_in("unavailable-expected.toml")
+"""Tasks that it refuses on a machine without the hardware, or without a registry."""
+
+SCORED = [(group, task) for group, tasks in GROUPS.items() for task in sorted(tasks)]
 
 
 def quiet(line: str) -> None:
     """Progress that nobody reads."""
 
 
-@pytest.fixture(scope="session")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fixtures as a Verifiers package, whose module is `fixtures`."""
-    target = tmp_path_factory.mktemp("package") / "out"
-    pipeline.convert(TASKS, target, to="verifiers", name="envconvert/fixtures")
+def converted(group: str, target: Path) -> Path:
+    """The fixtures of a group as a Verifiers package, whose module has the group's name."""
+    pipeline.convert(HARBOR / group, target, to="verifiers", name=f"envconvert/{group}")
     return target
 
 
 @pytest.fixture(scope="session")
-def containers(docker: str) -> Iterator[set[str]]:
-    """The containers that were there before; afterwards there are no others."""
-    before = _containers(docker)
-    yield before
-    assert _containers(docker) - before == set()
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first group as a package."""
+    return converted("tasks", tmp_path_factory.mktemp("package") / "out")
 
 
-def _containers(docker: str) -> set[str]:
-    done = subprocess.run([docker, "ps", "-a", "--format", "{{.ID}} {{.Image}}"], capture_output=True, text=True)
-    return set(done.stdout.splitlines())
+@pytest.fixture(scope="session")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The second."""
+    return converted("features", tmp_path_factory.mktemp("features") / "out")
 
 
 @pytest.fixture(scope="session")
 def rows(
-    package: Path, containers: set[str], harbor_python: Path, verifiers_python: Path
-) -> dict[tuple[str, str], scoring.Row]:
-    """Parity of every fixture with both agents: 120 runs, so they are made once."""
-    result = scoring.parity(TASKS, package, agents=AGENTS, jobs=6, say=quiet)
-    return {(row.task, row.agent): row for row in result.rows}
+    package: Path, features: Path, containers: set[str], harbor_python: Path, verifiers_python: Path
+) -> dict[tuple[str, str, str], scoring.Row]:
+    """Parity of every fixture with both agents: some 500 runs, so they are made once."""
+    found: dict[tuple[str, str, str], scoring.Row] = {}
+    for group, target in (("tasks", package), ("features", features)):
+        result = scoring.parity(HARBOR / group, target, agents=AGENTS, jobs=8, say=quiet)
+        found |= {(group, row.task, row.agent): row for row in result.rows}
+    return found
 
 
 def test_every_fixture_has_an_expectation() -> None:
-    assert sorted(EXPECTED) == sorted(path.name for path in TASKS.iterdir())
-    assert sum(task.get("oracle") != task.get("nop") for task in EXPECTED.values()) >= 12
+    for group, tasks in {**GROUPS, "unavailable": UNAVAILABLE}.items():
+        assert sorted(tasks) == sorted(path.name for path in (HARBOR / group).iterdir())
+    assert sum(task.get("oracle") != task.get("nop") for task in GROUPS["tasks"].values()) >= 12
+    assert sum(task.get("oracle") != task.get("nop") for task in GROUPS["features"].values()) >= 12
 
 
 @pytest.mark.docker
 @pytest.mark.frameworks
 @pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize("task", sorted(EXPECTED))
+@pytest.mark.parametrize(("group", "task"), SCORED, ids=[task for _, task in SCORED])
 def test_both_frameworks_give_the_expected_reward(
-    rows: dict[tuple[str, str], scoring.Row], task: str, agent: Agent
+    rows: dict[tuple[str, str, str], scoring.Row], group: str, task: str, agent: Agent
 ) -> None:
-    row, expected = rows[task, agent], EXPECTED[task].get(agent)
+    row, expected = rows[group, task, agent], GROUPS[group][task].get(agent)
     assert (row.source, row.target) == pytest.approx((expected, expected), abs=1e-9), row.reason
     assert row.equal
 
 
+# What vf-validate does otherwise than vf-eval: there is no Env, so that services, steps and images are up to the task.
+VALIDATED = [(group, task) for group, task in SCORED if group == "tasks"] + [
+    ("features", task)
+    for task in (
+        *("steps-mean", "steps-gate-stops", "steps-verifier-crashes", "steps-workdir", "steps-healthcheck-hangs"),
+        *("separate-fresh", "separate-tests-compose", "artifact-folder", "collect-artifact", "healthcheck-fails"),
+        *("compose-sidecar", "compose-collect", "compose-steps", "ignore-tests", "mcp-stdio", "trajectory"),
+    )
+]
+
+
 @pytest.fixture(scope="session")
 def validated(
-    package: Path, containers: set[str], verifiers_python: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, Any]]:
-    """What vf-validate says of every fixture, by id."""
-    work = tmp_path_factory.mktemp("validate")
-    command = [str(verifiers_python.with_name("vf-validate")), "fixtures", "--runtime.type", "docker", "-c", "4"]
-    environment = {**os.environ, "PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([*command, "--no-rich", "-o", str(work)], env=environment, capture_output=True, text=True)
-    found = [json.loads(line) for path in work.glob("*/results.jsonl") for line in path.read_text().splitlines()]
-    assert found, done.stderr
-    ids = sorted(EXPECTED, key=os.fsencode)  # rows carry the position, which is that of the id in this order
-    return {ids[row["index"]]: row for row in found}
+    package: Path,
+    features: Path,
+    containers: set[str],
+    verifiers_python: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """What vf-validate says of the fixtures, by group and id."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for group, source in (("tasks", package), ("features", features)):
+        work = tmp_path_factory.mktemp("validate")
+        wanted = [task for where, task in VALIDATED if where == group]
+        command = [str(verifiers_python.with_name("vf-validate")), group, "--runtime.type", "docker", "-c", "4"]
+        command += ["--select.include.ids", *wanted, "--no-rich", "-o", str(work)]
+        environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        rows = [json.loads(line) for path in work.glob("*/results.jsonl") for line in path.read_text().splitlines()]
+        assert len(rows) == len(wanted), done.stderr
+        ids = sorted(GROUPS[group], key=os.fsencode)  # rows carry the position, which is that of the id in this order
+        found |= {(group, ids[row["index"]]): row for row in rows}
+    return found
 
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-@pytest.mark.parametrize("task", sorted(EXPECTED))
-def test_vf_validate_plays_the_reference(validated: dict[str, dict[str, Any]], task: str) -> None:
-    oracle, nop = EXPECTED[task].get("oracle"), EXPECTED[task].get("nop")
-    row = validated[task]
-    if not (TASKS / task / "solution").exists():
+@pytest.mark.parametrize(("group", "task"), VALIDATED, ids=[task for _, task in VALIDATED])
+def test_vf_validate_plays_the_reference(
+    validated: dict[tuple[str, str], dict[str, Any]], group: str, task: str
+) -> None:
+    oracle, nop = GROUPS[group][task].get("oracle"), GROUPS[group][task].get("nop")
+    row = validated[group, task]
+    if not next((HARBOR / group / task).glob("**/solve.sh"), None):
         assert row["gold"]["reason"] == "unchecked"
     elif oracle is None:
         assert row["gold"]["reason"] == "error", row
@@ -105,10 +142,71 @@ def test_vf_validate_plays_the_reference(validated: dict[str, dict[str, Any]], t
 
 
 @pytest.mark.frameworks
-def test_both_frameworks_load_every_fixture(package: Path, harbor_python: Path, verifiers_python: Path) -> None:
-    for format, python, folder in (("harbor", harbor_python, TASKS), ("verifiers", verifiers_python, package)):
-        loaded = FORMATS[format].probe.load(python, folder)
-        assert (sorted(loaded.tasks), loaded.errors) == (sorted(EXPECTED), ())
+def test_both_frameworks_load_every_fixture(
+    package: Path, features: Path, harbor_python: Path, verifiers_python: Path
+) -> None:
+    for group, target in (("tasks", package), ("features", features)):
+        for format, python, folder in (
+            ("harbor", harbor_python, HARBOR / group),
+            ("verifiers", verifiers_python, target),
+        ):
+            loaded = FORMATS[format].probe.load(python, folder)
+            assert (sorted(loaded.tasks), loaded.errors) == (sorted(GROUPS[group]), ())
+
+
+# Tasks that Harbor refuses here.
+
+REFUSED = {"tests-no-network": "network-tests", "tpu": "tpu", "windows": "windows"}
+"""What a Verifiers package cannot hold of them, and why."""
+
+
+@pytest.fixture(scope="session")
+def unavailable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Those that it can, as a package."""
+    return converted("unavailable", tmp_path_factory.mktemp("unavailable") / "out")
+
+
+def test_what_cannot_be_had_here_is_converted_or_refused_with_its_reason(unavailable: Path) -> None:
+    report = json.loads((unavailable / "envconvert.json").read_text("utf-8"))
+    losses = {(loss["task"], loss["code"]): loss["severity"] for loss in report["losses"]}
+    assert losses == {
+        **dict.fromkeys(REFUSED.items(), "refused"),
+        ("no-network", "network-setup"): "note",
+        ("no-internet", "network-setup"): "note",
+        ("agent-allowlist", "network-proxy"): "degraded",
+        ("separate-tests-no-network", "network-setup"): "note",
+        ("separate-tests-no-network", "artifacts"): "note",
+        ("steps-agent-no-network", "network-proxy"): "degraded",
+    }
+    assert {path.name for path in (unavailable / "unavailable" / "tasks").iterdir()} == UNAVAILABLE.keys() - REFUSED
+
+
+@pytest.mark.frameworks
+def test_what_cannot_be_had_here_is_loaded(unavailable: Path, verifiers_python: Path) -> None:
+    loaded = PROBE.load(verifiers_python, unavailable)
+    assert (sorted(loaded.tasks), loaded.errors) == (sorted(UNAVAILABLE.keys() - REFUSED), ())
+
+
+@pytest.mark.docker
+@pytest.mark.frameworks
+def test_what_cannot_be_had_here_is_unscored_with_harbors_own_message(
+    unavailable: Path, containers: set[str], harbor_python: Path, verifiers_python: Path
+) -> None:
+    result = scoring.parity(HARBOR / "unavailable", unavailable, agents=("nop",), jobs=6, say=quiet)
+    assert (result.equal, result.different, result.unscored) == (0, 0, len(UNAVAILABLE) - len(REFUSED))
+    for row in result.rows:
+        assert UNAVAILABLE[row.task]["harbor"] in str(row.reason)
+
+
+@pytest.mark.docker
+@pytest.mark.frameworks
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("task", sorted(UNAVAILABLE.keys() - REFUSED - {"gpu"}))
+def test_verifiers_runs_what_it_can_of_them(
+    unavailable: Path, containers: set[str], verifiers_python: Path, tmp_path: Path, task: str, agent: Agent
+) -> None:
+    score = PROBE.score(verifiers_python, unavailable, task, agent, None, tmp_path)
+    assert score.reward == UNAVAILABLE[task][agent], score.reason
 
 
 @pytest.mark.frameworks
@@ -201,7 +299,7 @@ def test_an_image_that_is_nowhere_is_built_from_its_dockerfile(
 
 @pytest.mark.frameworks
 def test_other_runtimes_are_refused_by_name(package: Path, verifiers_python: Path, tmp_path: Path) -> None:
-    command = [str(verifiers_python.with_name("vf-eval")), "fixtures", "--env.agent.runtime.type", "podman"]
+    command = [str(verifiers_python.with_name("vf-eval")), "tasks", "--env.agent.runtime.type", "podman"]
     command += [
         "--model",
         "none",
@@ -232,7 +330,7 @@ def test_a_wheel_holds_everything_but_what_was_reported(package: Path, verifiers
     def contents(folder: Path) -> dict[bytes, bytes]:
         return {path: data for path, (_, data) in snapshot(folder).items() if (folder / os.fsdecode(path)).is_file()}
 
-    tasks = Path("fixtures", "tasks")
+    tasks = Path("tasks", "tasks")
     there, here = contents(tmp_path / "installed" / tasks), contents(package / tasks)
     reported = {
         f"{loss['task']}/{loss['field']}".encode()

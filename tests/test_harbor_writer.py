@@ -14,6 +14,7 @@ import pytest
 from conftest import ENVIRONMENT, NAMED, ROOT, TOML, Files, ask, make_files, make_task, snapshot
 
 import envconvert
+from envconvert.formats.catalogue import FORMATS
 from envconvert.formats.files import Target, walk
 from envconvert.formats.harbor import writer
 from envconvert.formats.harbor.digest import package_digest
@@ -38,7 +39,7 @@ def write_changed(source: Path, target: Path, **changes: Any) -> tuple[Path, Led
     taskset = envconvert.read(source, format="harbor")
     changed = taskset.of(lambda kept: (msgspec.structs.replace(task, **changes) for task in taskset.tasks(kept)))
     ledger = Ledger()
-    writer.write(changed, Target(target), ledger)
+    FORMATS["harbor"].write(changed, Target(target), ledger)
     return target / "tasks" / "task", ledger
 
 
@@ -254,8 +255,68 @@ args = ["--x", ""]
 UNICODE = "☃"
 """
 
+STEPS = r"""
+multi_step_reward_strategy = "final"
+artifacts = ["/app/all"]
+[environment]
+docker_image = "image"
+[agent]
+timeout_sec = 60
+user = "worker"
+[verifier]
+timeout_sec = 1
+environment_mode = "separate"
+[verifier.env]
+A = "task"
+[solution.env]
+LEVEL = "1"
+[[steps]]
+name = "all of it"
+min_reward = 0.5
+artifacts = ["/app/a", {source = "/app/b", destination = "b", exclude = ["*.o"]}]
+[steps.agent]
+timeout_sec = 5
+user = 0
+network_mode = "allowlist"
+allowed_hosts = ["example.org"]
+[steps.verifier]
+timeout_sec = 7
+user = "root"
+network_mode = "no-network"
+[steps.verifier.env]
+A = "step"
+B = "${B:-2}"
+[steps.verifier.environment]
+docker_image = "tests:2"
+os = "linux"
+build_timeout_sec = 9
+[[steps.verifier.environment.mcp_servers]]
+name = "inner"
+url = "http://inner"
+[[steps.verifier.collect]]
+command = "dump"
+service = "db"
+[steps.healthcheck]
+command = "up"
+retries = 1
+[[steps]]
+name = "by key"
+min_reward = {reward = 1, style = -0.5}
+[steps.verifier]
+environment_mode = "shared"
+[[steps]]
+name = "nothing"
+"""
+
 VARIANTS = {
     "everything": EVERYTHING,
+    "steps": STEPS,
+    "one step": f'{TOML}[[steps]]\nname = "é"\n',
+    "mean of steps": f'multi_step_reward_strategy = "mean"\n{TOML}[[steps]]\nname = "a"\n',
+    "separate, with a server": f"{TOML}[verifier.environment]\ncpus = 2.5\nnetwork_mode = 'no-network'\n"
+    "[[verifier.environment.mcp_servers]]\nname = 'a'\nurl = 'http://a'\n[verifier.environment.env]\nA = '1'\n"
+    "[verifier.environment.healthcheck]\ncommand = 'up'\n",
+    "Windows, and tests on Linux": f"{TOML}os = 'windows'\n[verifier.environment]\nos = 'linux'\n",
     "shortest": TOML,
     "empty": "",
     "defaults spelled out": f"{TOML}build_timeout_sec = 600.0\n[verifier]\ntimeout_sec = 600.0\n[agent]\n",
@@ -275,8 +336,10 @@ VARIANTS = {
 
 def from_parts(folder: Path, toml: str) -> tuple[str, str]:
     """`toml`, and what is written from the parts that are read from it."""
-    image = "" if "docker_image" in toml else "FROM scratch\n"
-    files: Files = {"environment/Dockerfile": image} if image else {}
+    said = tomllib.loads(toml)
+    files: dict[str, str] = {f"steps/{step['name']}/instruction.md": "Do." for step in said.get("steps", [])}
+    if "docker_image" not in said.get("environment", {}):
+        files["environment/Dockerfile"] = "FROM scratch\n"
     task = read_one(make_task(folder, toml, files))
     return toml, writer.task_toml(msgspec.structs.replace(task, native={}))
 
@@ -330,9 +393,8 @@ def test_harbor_reads_the_same_configuration_of_the_fixtures(harbor_python: Path
     pairs = {}
     for folder in ("tasks", "nested"):
         for task in envconvert.read(FIXTURES / folder, format="harbor"):
-            if task.interaction.__struct_config__.tag == "act":
-                toml = (task.native["harbor"].files.root / "task.toml").read_text()
-                pairs[task.id] = [writer.task_toml(msgspec.structs.replace(task, native={})), toml]
+            toml = (task.native["harbor"].files.root / "task.toml").read_text()
+            pairs[task.id] = [writer.task_toml(msgspec.structs.replace(task, native={})), toml]
     assert pairs
     script = """
 import json, sys

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from conftest import make_files, make_task, run, snapshot
+from conftest import archived, make_files, make_rows, make_task, run, snapshot
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OLDER = "89abcdef0123456789abcdef0123456789abcdef"
@@ -186,6 +187,24 @@ def test_one_task(hub: Hub, tmp_path: Path) -> None:
     env = environment(hub.address, tmp_path)
     done = run("inspect", f"hf://datasets/{NAME}/tasks/two", "--list", env=env)
     assert (done.returncode, done.stdout) == (0, "two\n")
+
+
+def test_packed_tasks(hub: Hub, tmp_path: Path) -> None:
+    """The other style of the Hub: tasks packed in the Parquet files of its viewer."""
+    main = tmp_path / "hub" / "main"
+    shutil.rmtree(main / "tasks")
+    make_rows(main / "data" / "train-00000-of-00001.parquet", {"one": archived(), "group/two": archived()})
+    found = inspected(f"hf://datasets/{NAME}", hub, tmp_path)
+    assert (found["format"], found["tasks"], found["sets"]) == ("harbor", 2, {"train": 2})
+    one_file = f"hf://datasets/{NAME}/data/train-00000-of-00001.parquet"
+    assert inspected(one_file, hub, tmp_path)["tasks"] == 2
+
+
+def test_a_dataset_of_the_registry(hub: Hub, tmp_path: Path) -> None:
+    entry = {"name": "mini", "version": "1", "description": "", "tasks": [{"name": "two", "path": "tasks/two"}]}
+    (tmp_path / "hub" / "main" / "registry.json").write_text(json.dumps([entry]))
+    env = environment(hub.address, tmp_path)
+    assert run("inspect", NAME, "--dataset", "mini", "--list", env=env, cwd=tmp_path).stdout == "two\n"
 
 
 def test_a_folder_of_that_name_comes_first(hub: Hub, tmp_path: Path) -> None:

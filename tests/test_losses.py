@@ -1,23 +1,28 @@
 """Every loss on the smallest source that has it, and the page that explains them."""
 
 import dataclasses
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import pyarrow
 import pytest
-from conftest import ENVIRONMENT, NAMED, ROOT, TOML, Files, make_files, make_task
+from conftest import ENVIRONMENT, NAMED, ROOT, TOML, Files, archived, make_files, make_rows, make_task, member
+from pyarrow import parquet
 
 import envconvert
 from envconvert.formats.catalogue import FORMATS
 from envconvert.formats.files import Target
 from envconvert.formats.losses import KINDS, Ledger, Loss
-from envconvert.formats.taskset import Limits, Task
+from envconvert.formats.taskset import Limits, Package, Steps, Task
 from envconvert.report import Report
 
 STEPS_TOML = '[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
@@ -42,6 +47,8 @@ class Case:
     to: str = "harbor"
     task: str = "task"
     reward_key: str | None = None
+    dataset: str | None = None
+    read_as: str = "harbor"
     arrange: Callable[[Path], object] = lambda source: None
     """Done to the source folder afterwards; the task is `source / "task"`."""
     change: Callable[[Task], Task] = lambda task: task
@@ -62,12 +69,68 @@ def link(path: str, target: str) -> Callable[[Path], object]:
     return lambda source: (source / "task" / path).symlink_to(target)
 
 
+def registered(code: str, severity: str, field: str, shows: str, entry: dict[str, str], **said: object) -> Case:
+    """A task that is read as the `entry` of a dataset."""
+    dataset = {"name": "mini", "version": "1", "description": "", "tasks": [{"name": "task", "path": "task", **entry}]}
+    content = json.dumps([{**dataset, **said}])
+    task = "task" if severity == "refused" else ""
+    arrange: Callable[[Path], object] = lambda source: (source / "registry.json").write_text(content)  # noqa: E731
+    return Case(code, severity, field, shows, task=task, dataset="mini", arrange=arrange)
+
+
+def row(code: str, field: str, shows: str, content: bytes) -> Case:
+    """A task that is packed in a Parquet file."""
+
+    def pack(source: Path) -> None:
+        shutil.rmtree(source / "task")
+        make_rows(source / "rows.parquet", {"task": content})
+
+    return Case(code, "refused", field, shows, arrange=pack)
+
+
+BENCH: Files = {
+    "task.yaml": "instruction: Do.\n",
+    "Dockerfile": "FROM scratch\n",
+    "run-tests.sh": "true\n",
+    "solution.sh": "true\n",
+}
+
+
+def benched(code: str, severity: str, field: str, shows: str, files: Files) -> Case:
+    """A Terminal-Bench folder, with what it has no place for said afterwards."""
+
+    def replace(source: Path) -> None:
+        shutil.rmtree(source / "task")
+        make_files(source / "task", {**BENCH, **files})
+
+    def complete(task: Task) -> Task:
+        limits = msgspec.structs.replace(task.limits, build=600.0)
+        return msgspec.structs.replace(task, limits=limits, package=Package(name="org/task"))
+
+    return Case(code, severity, field, shows, read_as="terminal-bench", arrange=replace, change=complete)
+
+
+def beside_other_rows(source: Path) -> None:
+    shutil.rmtree(source / "task")
+    make_rows(source / "rows.parquet", {"task": archived()})
+    parquet.write_table(pyarrow.table({"name": ["x"]}), source / "other.parquet")
+
+
 def turned_into_a_link(task: Task, path: str) -> Task:
     """What another process may do between reading a task and copying it."""
     place = task.native["harbor"].files.root / path
     place.unlink()
     place.symlink_to("/etc/hostname")
     return task
+
+
+def with_variables(task: Task, env: dict[str, str]) -> Task:
+    """With variables for the reference of the second step."""
+    assert isinstance(task.interaction, Steps)
+    first, second = task.interaction.steps
+    assert second.reference is not None
+    second = msgspec.structs.replace(second, reference=msgspec.structs.replace(second.reference, env=env))
+    return msgspec.structs.replace(task, interaction=msgspec.structs.replace(task.interaction, steps=(first, second)))
 
 
 SERVER = f'{TOML}[[environment.mcp_servers]]\nname = "files"\nurl = "http://files"\n'
@@ -93,6 +156,69 @@ CASES = [
         "line 1",
         task="",
         arrange=lambda s: (s / "dataset.toml").write_text("[dataset\n"),
+    ),
+    Case(
+        "registry-unreadable",
+        "note",
+        "registry.json",
+        "truncated",
+        task="",
+        arrange=lambda s: (s / "registry.json").write_text("["),
+    ),
+    registered("registry-remote", "refused", "task", "'https://git.test/x'", {"git_url": "https://git.test/x"}),
+    registered("registry-outside", "refused", "path", "'../source/task'", {"path": "../source/task"}),
+    registered("registry-pinned", "note", "registry.json: git_commit_id", "'abc'", {"git_commit_id": "abc"}),
+    registered("metrics-dropped", "note", "registry.json: metrics", "'max'", {}, metrics=[{"type": "max"}]),
+    Case(
+        "rows-skipped",
+        "note",
+        "other.parquet",
+        "'name'",
+        task="",
+        arrange=beside_other_rows,
+    ),
+    row("archive-invalid", ".", "truncated header", b"no archive"),
+    row("archive-path", "../out", "'../out'", archived(member("../out"))),
+    row("archive-link", "tests/a", "'none'", archived(member("tests/a", type=tarfile.LNKTYPE, linkname="none"))),
+    row("archive-repeated", "tests/a", "'tests/a'", archived(member("tests/a"), member("tests/a"))),
+    row("archive-size", "tests/a", "100000 members", archived(*[member("tests/a", type=tarfile.DIRTYPE)] * 100_000)),
+    benched("yaml-invalid", "refused", "task.yaml", "line 1", {"task.yaml": "a: ["}),
+    benched("yaml-value", "refused", "task.yaml", "`instruction`", {"task.yaml": "a: 1\n"}),
+    benched("task-key", "note", "extra", "'more'", {"task.yaml": "instruction: Do.\nextra: more\n"}),
+    benched("task-value", "note", "extra", "{1: 2}", {"task.yaml": "instruction: Do.\nextra: {1: 2}\n"}),
+    benched(
+        "parser-dropped", "degraded", "parser_name", "'swe'", {"task.yaml": "instruction: Do.\nparser_name: swe\n"}
+    ),
+    benched(
+        "same-shell",
+        "degraded",
+        "run_tests_in_same_shell",
+        "True",
+        {"task.yaml": "instruction: Do.\nrun_tests_in_same_shell: true\n"},
+    ),
+    benched(
+        "solution-keys", "degraded", "solution.yaml", "'solution.yaml'", {"solution.sh": None, "solution.yaml": ""}
+    ),
+    benched(
+        "harness-variable",
+        "degraded",
+        "services.client.labels",
+        "T_BENCH_",
+        {"docker-compose.yaml": "services: {client: {build: ., labels: ['${T_BENCH_X}']}}\n"},
+    ),
+    benched("image-reveals", "degraded", "Dockerfile", "'tests'", {"Dockerfile": "FROM x\nCOPY tests /t\n"}),
+    benched("container-missing", "refused", "Dockerfile", "no such file", {"Dockerfile": None}),
+    benched("dockerfile-encoding", "refused", "Dockerfile", r"b'\xe9'", {"Dockerfile": b"# \xe9\n"}),
+    benched("place-taken", "refused", "test.sh", "'test.sh'", {"tests/test.sh": ""}),
+    Case(
+        "sets-merged",
+        "note",
+        "sets",
+        "'none@1'",
+        task="",
+        arrange=lambda s: (s / "registry.json").write_text(
+            '[{"name": "none", "version": "1", "description": "", "tasks": []}]'
+        ),
     ),
     refused("config-missing", "task.toml", "no task.toml", None),
     refused("config-bom", "task.toml", "byte order mark", b"\xef\xbb\xbf" + TOML.encode()),
@@ -159,6 +285,15 @@ CASES = [
     refused("instruction-missing", "instruction.md", "instruction.md", files={"instruction.md": None}),
     refused("instruction-encoding", "instruction.md", r"b'\xff'", files={"instruction.md": b"ab\xff"}),
     refused("tests-missing", "tests", "'tests/test.sh'", files={"tests/test.sh": None}),
+    refused(
+        "step-untested",
+        "steps/two/tests",
+        "'steps/two/tests/test.sh' nor tests/test.sh",
+        TOML + STEPS_TOML,
+        {**STEPS_FILES, "tests/test.sh": None, "steps/one/tests/test.sh": ""},
+    ),
+    refused("script-ignored", "tests/test.sh", "'tests/.harborignore'", files={"tests/.harborignore": "*.sh\n"}),
+    refused("ignore-invalid", "tests/.harborignore", "codec can't decode", files={"tests/.harborignore": b"caf\xe9\n"}),
     refused("environment-missing", "environment", "docker_image", NAMED, {"environment/notes.txt": "no Dockerfile\n"}),
     Case("key-unknown", "note", "environment.memmory_mb", "4096", f"{TOML}memmory_mb = 4096\n"),
     Case("size-integer", "degraded", "environment.memory", "2048", f"{TOML}memory = 2048\n"),
@@ -168,6 +303,15 @@ CASES = [
         "multi_step_reward_strategy",
         "'final'",
         f'multi_step_reward_strategy = "final"\n{TOML}',
+    ),
+    Case("steps-empty", "note", "steps", "[]", f"steps = []\n{TOML}"),
+    Case(
+        "trajectory-unused",
+        "note",
+        "steps/two/trajectory.json",
+        "'trajectory.json'",
+        TOML + STEPS_TOML,
+        {**STEPS_FILES, "steps/two/trajectory.json": "{}"},
     ),
     Case("template-literal", "note", "verifier.env.URL", "'pre-${X}'", f'{TOML}[verifier.env]\nURL = "pre-${{X}}"\n'),
     Case(
@@ -182,26 +326,6 @@ CASES = [
         files={"instruction.md": "# Canary releases\n"},
     ),
     # What a Verifiers package cannot hold.
-    unheld("steps", "interaction", "2 steps", TOML + STEPS_TOML, STEPS_FILES),
-    unheld(
-        "separate-verifier",
-        "tests.container",
-        "a copy of the agent's container",
-        f'{TOML}[verifier]\nenvironment_mode = "separate"\n',
-    ),
-    unheld(
-        "compose", "container.build.compose", "'docker-compose.yaml'", files={"environment/docker-compose.yaml": "{}"}
-    ),
-    unheld(
-        "mcp-servers",
-        "servers",
-        "'files'",
-        f'{TOML}[[environment.mcp_servers]]\nname = "files"\nurl = "http://localhost:8000"\n',
-    ),
-    unheld("network", "container.network", "container: no-network", f'{TOML}network_mode = "no-network"\n'),
-    unheld("healthcheck", "container.healthcheck", "'is-up'", f'{TOML}[environment.healthcheck]\ncommand = "is-up"\n'),
-    unheld("skills", "container.skills", "'/skills'", f'{TOML}skills_dir = "/skills"\n'),
-    unheld("gpus", "container.gpus", "2 GPUs", f"{TOML}gpus = 2\n"),
     unheld("tpu", "container.tpu", "'v5e'", f'{TOML}[environment.tpu]\ntype = "v5e"\ntopology = "2x2"\n'),
     unheld(
         "windows",
@@ -210,11 +334,69 @@ CASES = [
         f'{TOML}os = "windows"\n',
         {"tests/test.bat": "exit 0\r\n", "solution/solve.bat": "exit 0\r\n"},
     ),
-    unheld("collect", "tests.collect", "'dump-db'", f'{TOML}[[verifier.collect]]\ncommand = "dump-db"\n'),
-    unheld("trajectory", "interaction.resumes", "'trajectory.json'", files={"trajectory.json": "{}"}),
-    unheld("harborignore", "tests.ignores", "'tests/.harborignore'", files={"tests/.harborignore": "*.md\n"}),
+    # What it holds otherwise, or not in every form.
     Case(
-        "artifacts", "degraded", "tests.artifacts", "1 artifacts", f'artifacts = ["/app/out"]\n{TOML}', to="verifiers"
+        "network-setup",
+        "note",
+        "container.network",
+        "'no-network'",
+        f'{TOML}network_mode = "no-network"\n',
+        to="verifiers",
+    ),
+    Case(
+        "network-proxy",
+        "degraded",
+        "container.network",
+        "'pypi.org, everything'",
+        f'{TOML}[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["pypi.org"]\n',
+        to="verifiers",
+    ),
+    unheld(
+        "network-range",
+        "container.network",
+        "['10.0.0.0/8']",
+        f'{TOML}network_mode = "allowlist"\nallowed_hosts = ["10.0.0.0/8"]\n',
+    ),
+    unheld("network-tests", "tests.network", "'no-network'", f'{TOML}[verifier]\nnetwork_mode = "no-network"\n'),
+    unheld(
+        "network-compose",
+        "container.network",
+        "'no-network'",
+        f'{TOML}network_mode = "no-network"\n',
+        {"environment/docker-compose.yaml": "services: {}\n"},
+    ),
+    Case(
+        "compose-trust",
+        "note",
+        "container.build.compose",
+        "'docker-compose.yaml'",
+        files={"environment/docker-compose.yaml": "services: {}\n"},
+        to="verifiers",
+    ),
+    Case(
+        "gpu-types",
+        "degraded",
+        "container.gpu_types",
+        "['H100', 'A100']",
+        f'{TOML}gpus = 1\ngpu_types = ["H100", "A100"]\n',
+        to="verifiers",
+    ),
+    Case(
+        "trajectory-shown",
+        "note",
+        "interaction.resumes",
+        "'trajectory.json'",
+        files={"trajectory.json": '{"steps": [{"source": "user", "message": "Hello."}]}'},
+        to="verifiers",
+    ),
+    unheld(
+        "trajectory-invalid",
+        "interaction.resumes",
+        "missing required field `steps`",
+        files={"trajectory.json": "{}"},
+    ),
+    Case(
+        "artifacts", "note", "tests.artifacts", "its 1 artifacts", f'artifacts = ["/app/out"]\n{TOML}', to="verifiers"
     ),
     Case("agent-home", "note", "container.user", "'worker'", f'{TOML}[agent]\nuser = "worker"\n', to="verifiers"),
     unheld("workdir-relative", "container.workdir", "'app'", f'{TOML}workdir = "app"\n'),
@@ -256,13 +438,22 @@ CASES = [
         change=lambda task: msgspec.structs.replace(task, limits=Limits(tests=60.0)),
     ),
     Case(
-        "steps-unsaid",
+        "link-lost",
         "refused",
-        "interaction",
-        "2 steps",
-        TOML + STEPS_TOML,
-        STEPS_FILES,
+        "tests/data",
+        "'../extra.txt'",
+        files={"extra.txt": "of no part"},
+        arrange=link("tests/data", "../extra.txt"),
         change=lambda task: msgspec.structs.replace(task, origin="elsewhere"),
+    ),
+    Case(
+        "reference-env",
+        "degraded",
+        "interaction.steps[1].reference.env",
+        "'LEVEL'",
+        TOML + STEPS_TOML,
+        {**STEPS_FILES, "steps/two/solution/solve.sh": ""},
+        change=lambda task: with_variables(task, {"LEVEL": "2"}),
     ),
     Case("package-undigested", "note", "task.name", "codec can't decode", files={".gitignore": b"caf\xe9\n"}),
     Case("package-unnamed", "note", "task.name", "[task].name", ENVIRONMENT),
@@ -278,7 +469,8 @@ def arranged(case: Case, folder: Path) -> Path:
 
 def outcome(case: Case, folder: Path, *, strict: bool = False) -> Ledger:
     """What the ledger of a conversion of the case says."""
-    taskset = envconvert.read(arranged(case, folder), format="harbor", reward_key=case.reward_key)
+    source = arranged(case, folder)
+    taskset = envconvert.read(source, format=case.read_as, reward_key=case.reward_key, dataset=case.dataset)
     ledger = Ledger(strict=strict)
     changed = taskset.of(lambda kept: (case.change(task) for task in taskset.tasks(kept)))
     FORMATS[case.to].write(changed, Target(folder / "target"), ledger)
@@ -302,7 +494,7 @@ def test_loss(case: Case, tmp_path: Path) -> None:
     assert loss.field == case.field
     assert case.shows in loss.message
     assert loss.hint
-    assert loss.format == case.to
+    assert loss.format == (case.to if case.read_as == "harbor" else case.read_as)
     if case.severity == "refused":
         assert case.task not in written(tmp_path / "target")
     else:

@@ -131,7 +131,7 @@ def test_pyproject(source: Path, tmp_path: Path) -> None:
     assert project["project"]["description"] == 'Two "tasks", on two lines \a \\ é.'
     assert project["project"]["readme"] == "README.md"
     assert project["project"]["requires-python"] == ">=3.11"
-    assert project["project"]["dependencies"] == ["verifiers>=0.4.0,<0.5"]
+    assert project["project"]["dependencies"] == ["pathspec>=0.12", "verifiers>=0.4.0,<0.5"]
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["packages"] == ["my_set"]
     assert wheel["force-include"] == {"my_set/tasks": "my_set/tasks"}
@@ -292,9 +292,9 @@ def test_another_user_is_noted(user: str, tmp_path: Path) -> None:
     assert wheel_losses(tmp_path) == {"container.user": ("agent-home", "note")}
 
 
-def test_what_is_not_in_verifiers_yet_is_refused_and_leaves_nothing(source: Path, tmp_path: Path) -> None:
-    make_task(source / "gpu", f"{TOML}gpus = 1\n")
-    make_task(source / "closed", f'{TOML}network_mode = "no-network"\n')
+def test_what_verifiers_does_not_do_is_refused_and_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    make_task(source / "slice", f'{TOML}[environment.tpu]\ntype = "v5e"\ntopology = "2x2"\n')
+    make_task(source / "closed", f'{TOML}[verifier]\nnetwork_mode = "no-network"\n')
     [report] = envconvert.convert(source, tmp_path / "out", to="verifiers", name="org/set")
     assert (report.tasks.written, report.tasks.refused) == (2, 2)
     assert sorted(os.listdir(tmp_path / "out" / "set" / "tasks")) == ["one", "two"]

@@ -5,7 +5,8 @@ empty folders do not count.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 
 from pathspec import GitIgnoreSpec, PathSpec
 
@@ -18,37 +19,47 @@ _IGNORE_FILE = ".harborignore"
 _SCOPES = GitIgnoreSpec.from_lines(("/tests/", "/solution/", "/steps/*/tests/", "/steps/*/solution/"))
 
 
-def package_digest(tree: Tree) -> str:
-    """`sha256:<64 hex>` of the task folder `tree`.
+def package_digest(tree: Tree, contents: Mapping[str, str] = {}) -> str:
+    """`sha256:<64 hex>` of the task folder `tree`; `contents` is the SHA-256 by path of what need not be read again.
 
     Raises `ValueError` or `OSError` where Harbor has none either: for a name that is not UTF-8, and for an ignore file
     that is no text.
     """
     whole = hashlib.sha256()
     for path in published(tree):
-        with open(tree.root / path, "rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
+        content = contents.get(path)
+        if content is None:
+            with open(tree.root / path, "rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
         whole.update(f"{path}\0{content}\n".encode())
     return f"sha256:{whole.hexdigest()}"
 
 
 def published(tree: Tree) -> list[str]:
     """The files that Harbor publishes, sorted by path."""
-    ignores: list[str] | tuple[str, ...] = _DEFAULT_IGNORES
+    dropped: Callable[[str], bool] = _default_drops
     if tree.holds(".gitignore"):
-        ignores = (tree.root / ".gitignore").read_text().splitlines()
-    dropped = PathSpec.from_lines("gitignore", ignores)
-    excluded = _excluder(tree)
-    return sorted(path for path in _candidates(tree) if not excluded(path) and not dropped.match_file(path))
+        dropped = PathSpec.from_lines("gitignore", (tree.root / ".gitignore").read_text().splitlines()).match_file
+    excluded = excluder(tree)
+    return sorted(path for path in _candidates(tree) if not excluded(path) and not dropped(path))
+
+
+_DEFAULT = PathSpec.from_lines("gitignore", _DEFAULT_IGNORES)
+_SUSPECT = re.compile(r"__pycache__|\.(pyc|DS_Store|sw[op])|~")
+
+
+def _default_drops(path: str) -> bool:
+    """Whether the rules that hold without a .gitignore drop `path`: for most, a look shows that none can."""
+    return _SUSPECT.search(path) is not None and _DEFAULT.match_file(path)
 
 
 def _candidates(tree: Tree) -> Iterator[str]:
     """Files in the places that Harbor looks at; a link counts where it leads to a file."""
-    yield from (path for path in _SINGLE if (tree.root / path).is_file())
+    yield from filter(tree.is_file, _SINGLE)
     for folder in _FOLDERS:
         inner = tree.below(folder) or Tree(tree.root, ())
         for entry in inner.entries:
-            if entry.kind == "file" or (entry.kind == "link" and (inner.root / entry.path).is_file()):
+            if entry.kind == "file" or (entry.kind == "link" and inner.is_file(entry.path)):
                 yield f"{folder}/{entry.path}"
 
 
@@ -61,8 +72,10 @@ def ignore_files(tree: Tree) -> list[str]:
     ]
 
 
-def _excluder(tree: Tree) -> Callable[[str], bool]:
+def excluder(tree: Tree) -> Callable[[str], bool]:
     """Whether .harborignore keeps a path out, or what a link there leads to."""
+    if not ignore_files(tree) and not tree.has_links:
+        return lambda path: path.rpartition("/")[2] == _IGNORE_FILE
     matches = _matcher(tree)
     real_root = tree.root.resolve()
 

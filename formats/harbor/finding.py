@@ -6,39 +6,52 @@ from pathlib import Path
 
 import msgspec
 
+from envconvert.formats.losses import Loss
 
-class FoundTask(msgspec.Struct, frozen=True):
+
+class FoundTask(msgspec.Struct, frozen=True, gc=False):
     """A folder that is, or looks like, a task."""
 
     id: str
-    path: Path
-    """On disk."""
+    source: str
+    """The source folder, on disk."""
     place: str
     """Below the source folder, with `/`; empty where the source is the task."""
+    loss: Loss | None = None
+    """Why it is not read, where that is known before it is looked at."""
+
+    @property
+    def path(self) -> str:
+        """On disk."""
+        return f"{self.source}/{self.place}" if self.place else self.source
 
 
 def holds_task(source: Path) -> bool:
     """Whether there is a task folder at or below `source`."""
-    return (source / "task.toml").is_file() or next(_task_folders(source), None) is not None
+    return (source / "task.toml").is_file() or next(_task_folders(str(source)), None) is not None
 
 
 def find(source: Path) -> list[FoundTask]:
     """The task folders at `source`, by id as bytes. Empty where there are none."""
+    here = str(source)
     if (source / "task.toml").is_file():
-        return [FoundTask(source.name, source, "")]
-    root, start = source, ""
+        return [FoundTask(source.name, here, "")]
+    root, start = here, ""
     if (source / "tasks").is_dir() and not any(source.glob("*/task.toml")):
-        root, start = source / "tasks", "tasks/"
-    found = [FoundTask(path.replace("/", "--"), root / path, start + path) for path in _task_folders(root)]
+        root, start = f"{here}/tasks", "tasks/"
+    found = [FoundTask(path.replace("/", "--"), here, start + path) for path in _task_folders(root)]
     return sorted(found, key=lambda item: os.fsencode(item.id))
 
 
-def _task_folders(root: Path) -> Iterator[str]:
+def _task_folders(root: str) -> Iterator[str]:
     """Paths below `root` of the folders that hold task.toml, and of those that should. Does not look inside a task."""
     pending = [""]
     while pending:
         folder = pending.pop()
-        with os.scandir(root / folder) as entries:
+        if folder and _is_plain_task(f"{root}/{folder}"):
+            yield folder
+            continue
+        with os.scandir(f"{root}/{folder}") as entries:
             items = {item.name: item for item in entries}
         if "taskset.jsonl" in items:
             continue  # the tasks in there are those of another layout of ours
@@ -53,6 +66,11 @@ def _task_folders(root: Path) -> Iterator[str]:
                 pending.append(path)
             elif item.is_symlink() and os.path.isfile(os.path.join(item.path, "task.toml")):
                 yield path  # Harbor runs a task through a link; groups are not followed, they could lead in circles
+
+
+def _is_plain_task(folder: str) -> bool:
+    """What most folders are, seen without listing them."""
+    return os.access(f"{folder}/task.toml", os.F_OK) and not os.access(f"{folder}/taskset.jsonl", os.F_OK)
 
 
 def _looks_like_task(names: set[str]) -> bool:

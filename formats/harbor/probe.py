@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ class HarborProbe:
         )
         results = sorted(work.glob("parity/*/result.json"))
         if not results:
-            return Score(None, f"Harbor ran no trial: {tail(done.stderr or done.stdout)}")
+            return Score(None, f"Harbor ran no trial: {_said(done.stderr or done.stdout)}", started=False)
         return _score(json.loads(results[0].read_bytes()), reward_key)
 
 
@@ -51,8 +52,32 @@ def _score(result: dict[str, Any], reward_key: str | None) -> Score:
     verified = result.get("verifier_result")
     if verified is not None:
         return designated(verified["rewards"], reward_key)
-    error = result.get("exception_info") or {}
-    return Score(None, f"{error.get('exception_type', 'no reward')}: {tail(error.get('exception_message', ''))}")
+    if error := result.get("exception_info"):
+        return Score(None, f"{error['exception_type']}: {tail(error['exception_message'])}", started=_started(result))
+    errors = [step["exception_info"] for step in result.get("step_results") or [] if step["exception_info"]]
+    told = [f"{error['exception_type']}: {tail(error['exception_message'])}" for error in errors]
+    return Score(None, "; ".join(told) or "no reward")
+
+
+def _started(result: dict[str, Any]) -> bool:
+    """Whether the containers of a trial that failed could be had on this machine.
+
+    Where they could, the agent was set up, or the container's own check failed. Those of the tests come later.
+    """
+    kind, message = (result["exception_info"][key] for key in ("exception_type", "exception_message"))
+    if kind == "ValueError" and "is not supported by" in message:
+        return False
+    checked = kind == "HealthcheckError" or message.startswith("Command timed out")
+    return checked or result.get("agent_setup") is not None
+
+
+def _said(output: str) -> str:
+    """The message in the box or the table that Harbor draws, else the last lines."""
+    drawn = [line for line in output.splitlines() if _DRAWN.search(line)]
+    return " ".join(" ".join(_DRAWN.sub(" ", line) for line in drawn).split()) or tail(output)
+
+
+_DRAWN = re.compile(r"[\u2500-\u257f]+")
 
 
 def _environment() -> dict[str, str]:

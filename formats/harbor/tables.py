@@ -69,7 +69,7 @@ class EnvironmentTable(Table, kw_only=True):
 
     build_timeout_sec: float = 600.0
     docker_image: str | None = None
-    os: Literal["linux", "windows"] = "linux"
+    os: Literal["linux", "windows"] | None = None
     cpus: int | float | None = None
     memory_mb: int | None = None
     storage_mb: int | None = None

@@ -6,7 +6,8 @@ a containerised task on disk call `write_folder` too.
 
 import datetime
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -19,82 +20,104 @@ from envconvert.formats.harbor.digest import package_digest
 from envconvert.formats.harbor.reader import NAME
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.taskset import (
+    Act,
     Artifact,
     Attempt,
     Author,
     Collect,
     Container,
     Healthcheck,
+    Limits,
+    Message,
     NetworkPolicy,
-    Script,
     Server,
+    Step,
     Steps,
     Task,
     Taskset,
-    mark,
+    Tests,
+    unchanged,
 )
 
 
-def write(taskset: Taskset, target: Target, ledger: Ledger) -> None:
-    """Write `taskset` to `target`."""
-    listed: list[dict[str, str]] = []
-    registered: list[dict[str, str]] = []
-    for task in taskset.tasks(ledger):
-        if not ledger.admit(task.id, list(_losses(task, taskset.reward))):
-            continue
-        path = f"tasks/{task.id}"
-        if not write_folder(task, target, path, ledger):
-            continue
-        registered.append({"name": task.id, "path": path})
-        if task.package is not None:
-            try:
-                digest = package_digest(walk(target.root / path))
-            except (OSError, ValueError) as error:
-                reason = (
-                    error.strerror if isinstance(error, OSError) else str(error)
-                )  # no path: it is that of the stage
-                loss = losses.PACKAGE_UNDIGESTED.loss(task=task.id, format=NAME, field="task.name", value=reason)
-                ledger.admit(task.id, [loss])
-            else:
-                listed.append({"name": task.package.name, "digest": digest})
-    target.write("registry.json", _registry(taskset, registered))
-    target.write("dataset.toml", _dataset(taskset, listed))
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """What is listed of a task that was written."""
+
+    id: str
+    package: str | None = None
+    """The name under which dataset.toml lists it; None: not there."""
+    digest: str = ""
 
 
-def _losses(task: Task, rule: Script) -> Iterator[Loss]:
+def write_task(task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> Written | None:
+    """Write `task` to `tasks/<id>/`."""
+    folder = write_folder(task, target, f"tasks/{task.id}", ledger)
+    if folder is None:
+        return None
+    if task.package is None:
+        return Written(task.id)
+    files = carried_files(task)
+    tree = walk(folder.place) if files is None else Tree(folder.place, files.entries)
+    try:
+        return Written(task.id, task.package.name, package_digest(tree, folder.contents))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)  # no path: it is that of the stage
+        loss = losses.PACKAGE_UNDIGESTED.loss(task=task.id, format=NAME, field="task.name", value=reason)
+        ledger.admit(task.id, [loss])
+        return Written(task.id)
+
+
+def write_rest(taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Written]) -> None:
+    """Write registry.json and dataset.toml."""
+    tasks = list(written)
+    target.write("registry.json", _registry(taskset, tasks))
+    target.write("dataset.toml", _dataset(taskset, tasks))
+
+
+def losses_of(task: Task, taskset: Taskset) -> Iterator[Loss]:
+    """The losses of `task` beside its parts (parts.py)."""
     if task.package is None:
         yield losses.PACKAGE_UNNAMED.loss(task=task.id, format=NAME, field="task.name")
     if task.reward.key != "reward":
         yield losses.REWARD_KEY.loss(task=task.id, format=NAME, field="reward.key", value=task.reward.key)
     if carried_files(task) is not None:
         return
-    if isinstance(task.interaction, Steps):
-        count = len(task.interaction.steps)
-        yield losses.STEPS_UNSAID.loss(task=task.id, format=NAME, field="interaction", value=count)
-    for name, limit in (("build", task.limits.build), ("tests", task.limits.tests)):
+    limits = {"limits.build": task.limits.build, "limits.tests": task.limits.tests}
+    for number, step in enumerate(_steps(task)):
+        limits[f"interaction.steps[{number}].limits.tests"] = step.limits.tests
+        if step.reference is not None and dict(step.reference.env) != _solution_env(task):
+            field = f"interaction.steps[{number}].reference.env"
+            yield losses.REFERENCE_ENV.loss(task=task.id, format=NAME, field=field, value=sorted(step.reference.env))
+    for field, limit in limits.items():
         if limit is None:
-            yield losses.LIMIT_DEFAULT.loss(task=task.id, format=NAME, field=f"limits.{name}", value=name)
+            name = field.rpartition(".")[2]
+            yield losses.LIMIT_DEFAULT.loss(task=task.id, format=NAME, field=field, value=name)
+
+
+def _steps(task: Task) -> tuple[Step, ...]:
+    return task.interaction.steps if isinstance(task.interaction, Steps) else ()
 
 
 def carried_files(task: Task) -> Tree | None:
     """The Harbor folder that `task` came from, unless a part was changed since."""
     native = task.native.get(NAME)
-    return native.files if native is not None and native.mark == mark(task) else None
+    return native.files if native is not None and unchanged(task, native.parts) else None
 
 
-def write_folder(task: Task, target: Target, path: str, ledger: Ledger) -> bool:
+def write_folder(task: Task, target: Target, path: str, ledger: Ledger) -> Target | None:
     """Write one task as a Harbor folder at `path`: byte for byte where it came from one, else from its parts.
 
-    False, and nothing written, where a file of the task cannot be read or has changed since the task was read.
+    None, and nothing written, where a file of the task cannot be read or has changed since the task was read.
     """
     native = task.native.get(NAME)
     try:
         with target.folder(path, source=native.place if native else "") as folder:
             _fill(folder, task)
     except UnsafeTreeError as error:
-        return ledger.admit(task.id, [error.kind.loss(task=task.id, format=NAME, field=error.path, **error.values)])
+        ledger.admit(task.id, [error.kind.loss(task=task.id, format=NAME, field=error.path, **error.values)])
+        return None
     ledger.written += 1
-    return True
+    return folder
 
 
 def _fill(folder: Target, task: Task) -> None:
@@ -103,13 +126,47 @@ def _fill(folder: Target, task: Task) -> None:
         folder.copy(files)
         return
     folder.write("task.toml", task_toml(task))
-    folder.write("instruction.md", "\n\n".join(message.text for message in task.prompt))
-    context = task.container.build.context if task.container.build else task.container.files
-    for tree, name in ((context, "environment"), (task.tests.files, "tests")):
-        if tree is not None:
-            folder.copy(tree, name)
-    if task.reference is not None:
-        folder.copy(task.reference.files, "solution")
+    if isinstance(task.interaction, Act):
+        folder.write("instruction.md", _instruction(task.prompt))
+    for step in _steps(task):
+        folder.write(f"steps/{step.name}/instruction.md", _instruction(step.prompt))
+    trees = {place: tree for place, tree in _trees(task) if tree is not None}
+    for place, tree in trees.items():
+        folder.copy(tree, place)
+    _check_links(folder, trees)
+
+
+def _trees(task: Task) -> Iterator[tuple[str, Tree | None]]:
+    """Where the trees of a task's parts go. A folder's own file is last: it may bring a mode that forbids writing."""
+    yield "environment", task.container.build.context if task.container.build else task.container.files
+    yield "tests", task.tests.files
+    yield "solution", _files(task.reference)
+    for step in _steps(task):
+        place = f"steps/{step.name}"
+        yield f"{place}/workdir", step.setup
+        yield f"{place}/tests", step.tests.files
+        yield f"{place}/solution", _files(step.reference)
+        yield place, step.resumes
+    if isinstance(task.interaction, Act):
+        yield "", task.interaction.resumes
+
+
+def _check_links(folder: Target, trees: Mapping[str, Tree]) -> None:
+    """Raise `UnsafeTreeError` where a link that led somewhere in the source no longer does, or leads out."""
+    links = [(place, tree, entry) for place, tree in trees.items() for entry in tree.entries if entry.kind == "link"]
+    for place, tree, entry in links:
+        if os.path.exists(f"{tree.place}/{entry.path}") and not os.path.exists(f"{folder.place}/{place}/{entry.path}"):
+            raise UnsafeTreeError(losses.LINK_LOST, f"{place}/{entry.path}", value=entry.target)
+    if links:
+        walk(folder.place)
+
+
+def _files(attempt: Attempt | None) -> Tree | None:
+    return attempt.files if attempt else None
+
+
+def _instruction(prompt: tuple[Message, ...]) -> str:
+    return "\n\n".join(message.text for message in prompt)
 
 
 def task_toml(task: Task) -> str:
@@ -117,22 +174,38 @@ def task_toml(task: Task) -> str:
     table = tables.TaskTable(
         schema_version=task.schema_version or tables.TaskTable().schema_version,
         source=task.origin,
+        multi_step_reward_strategy=task.interaction.total if isinstance(task.interaction, Steps) else None,
         artifacts=[_artifact(item) for item in task.tests.artifacts],
         task=_package(task),
         metadata=dict(task.metadata),
-        agent=tables.AgentTable(
-            timeout_sec=task.limits.agent, user=task.container.user, **_network(task.container.agent_network)
-        ),
-        verifier=_verifier(task),
+        agent=_agent(task.limits, task.container.user, task.container.agent_network),
+        verifier=_verifier(task.tests, task.limits),
         environment=_environment(task.container, task.servers, task.limits.build),
-        solution=tables.SolutionTable(env=_env(task.reference)),
+        solution=tables.SolutionTable(env=_solution_env(task)),
+        steps=[_step(step) for step in _steps(task)] or None,
     )
     times = (datetime.datetime, datetime.date, datetime.time)
     return tomli_w.dumps(msgspec.to_builtins(table, builtin_types=times), multiline_strings=False)
 
 
-def _env(attempt: Attempt | None) -> dict[str, str]:
-    return dict(attempt.env) if attempt else {}
+def _step(step: Step) -> tables.StepTable:
+    return tables.StepTable(
+        name=step.name,
+        agent=_agent(step.limits, step.user, step.network),
+        verifier=_verifier(step.tests, step.limits),
+        min_reward=dict(step.gate) if isinstance(step.gate, Mapping) else step.gate,
+        healthcheck=_healthcheck(step.healthcheck),
+        artifacts=[_artifact(item) for item in step.tests.artifacts],
+    )
+
+
+def _solution_env(task: Task) -> dict[str, str]:
+    attempts = [task.reference, *(step.reference for step in _steps(task))]
+    return next((dict(attempt.env) for attempt in attempts if attempt), {})
+
+
+def _agent(limits: Limits, user: str | int | None, network: NetworkPolicy | None) -> tables.AgentTable:
+    return tables.AgentTable(timeout_sec=limits.agent, user=user, **_network(network))
 
 
 def _package(task: Task) -> tables.PackageTable | None:
@@ -204,20 +277,19 @@ def _healthcheck(check: Healthcheck | None) -> tables.HealthcheckTable | None:
     )
 
 
-def _verifier(task: Task) -> tables.VerifierTable:
-    tests = task.tests
+def _verifier(tests: Tests, limits: Limits) -> tables.VerifierTable:
     table = tables.VerifierTable(
         env=dict(tests.env),
         user=tests.user,
         environment_mode=None if tests.separate is None else ("separate" if tests.separate else "shared"),
         environment=None
         if tests.container is None
-        else _environment(tests.container, (), tests.container_build_timeout),
+        else _environment(tests.container, tests.container_servers, tests.container_build_timeout),
         collect=[_collect(item) for item in tests.collect],
         **_network(tests.network),
     )
-    if task.limits.tests is not None:
-        table.timeout_sec = task.limits.tests
+    if limits.tests is not None:
+        table.timeout_sec = limits.tests
     return table
 
 
@@ -233,19 +305,20 @@ def _artifact(item: str | Artifact) -> str | tables.ArtifactTable:
     )
 
 
-def _registry(taskset: Taskset, tasks: list[dict[str, str]]) -> str:
+def _registry(taskset: Taskset, tasks: list[Written]) -> str:
     """Paths are relative to where `harbor run` is called, or to the repository that `--repo` names."""
     dataset = {
         "name": taskset.name.rpartition("/")[2],
         "version": taskset.version or "head",
         "description": taskset.description,
-        "tasks": tasks,
+        "tasks": [{"name": task.id, "path": f"tasks/{task.id}"} for task in tasks],
     }
     return json.dumps([dataset], ensure_ascii=False, indent=2) + "\n"
 
 
-def _dataset(taskset: Taskset, tasks: list[dict[str, str]]) -> str:
+def _dataset(taskset: Taskset, tasks: list[Written]) -> str:
     about: dict[str, Any] = {"name": taskset.name, "version": taskset.version, "description": taskset.description}
     about["authors"] = [msgspec.to_builtins(_author(author)) for author in taskset.authors]
     about["keywords"] = list(taskset.keywords)
-    return tomli_w.dumps({"dataset": {key: value for key, value in about.items() if value}, "tasks": tasks})
+    listed = [{"name": task.package, "digest": task.digest} for task in tasks if task.package]
+    return tomli_w.dumps({"dataset": {key: value for key, value in about.items() if value}, "tasks": listed})

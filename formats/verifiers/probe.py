@@ -18,7 +18,9 @@ _HARNESSES = _HERE / "harnesses"
 class VerifiersProbe:
     """Verifiers 0.4.0."""
 
-    framework = Framework(name="verifiers", requirement="verifiers==0.4.0", python=(3, 11), megabytes=480)
+    framework = Framework(
+        name="verifiers", requirement="verifiers==0.4.0", python=(3, 11), megabytes=480, beside=("pathspec>=0.12",)
+    )
 
     def load(self, python: Path, source: Path) -> Loaded:
         """Every task of the package through its own `Taskset`."""
@@ -43,7 +45,8 @@ class VerifiersProbe:
         module = _module(source)
         command = [str(python.with_name("vf-eval")), module.name, "--select.include.ids", task]
         command += ["--env.agent.runtime.type", "docker", "--env.agent.harness.id", f"envconvert-{agent}"]
-        command += ["--no-push", "--no-rich", "-o", str(work)]
+        # Harbor, on the other side, runs every compose file.
+        command += ["--env.taskset.task.trust-compose", "true", "--no-push", "--no-rich", "-o", str(work)]
         if reward_key is not None:
             command += ["--env.taskset.task.reward-key", reward_key]
         with stand_in() as address:

@@ -38,8 +38,18 @@ def detect(source: Path) -> bool:
     return find(source) is not None
 
 
-def read(source: Path, *, name: str | None, reward_key: str | None, select: Select = every) -> Taskset:
+def read(
+    source: Path,
+    *,
+    name: str | None,
+    reward_key: str | None,
+    select: Select = every,
+    dataset: str | None = None,
+    split: str | None = None,
+) -> Taskset:
     """The taskset of the package at `source`. `name` and `reward_key` override what it says of itself."""
+    if dataset is not None or split is not None:
+        raise UnreadableSourceError(source, "a package is one dataset without splits; leave out --dataset and --split")
     module = find(source)
     if module is None:
         raise UnreadableSourceError(

@@ -4,7 +4,7 @@ import json
 import keyword
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -12,13 +12,12 @@ from typing import Any
 import tomli_w
 from jinja2 import Environment, StrictUndefined
 
-from envconvert.formats import losses
-from envconvert.formats.files import Target, Tree
+from envconvert.formats.files import Target
 from envconvert.formats.harbor.writer import write_folder
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.taskset import Task, Taskset
+from envconvert.formats.verifiers import fidelity
 
-NAME = "verifiers"
 _RELEASE = "0.4.0"
 
 # A module of one of these names would hide, or be hidden by, what Verifiers or Python imports under it.
@@ -43,13 +42,6 @@ _LIBRARY = set(sys.stdlib_module_names) | {
     "test",  # part of the library, and in no list of it
 }
 
-# What hatchling's wheels leave out whatever they are told (hatchling/builders/constants.py).
-_EXCLUDED = {"__pycache__", ".venv", ".git", ".hg", ".hatch", ".tox", ".nox", ".ruff_cache", ".pytest_cache"} | {
-    ".mypy_cache",
-    ".pixi",
-    ".DS_Store",
-}
-
 
 def module_name(name: str) -> str:
     """The module of the taskset ORG/NAME: NAME in lower case with `_`, prefixed `env_` where that name is taken."""
@@ -59,15 +51,24 @@ def module_name(name: str) -> str:
     return module
 
 
-def write(taskset: Taskset, target: Target, ledger: Ledger) -> None:
-    """Write `taskset` to `target`."""
+def losses_of(task: Task, taskset: Taskset) -> Iterator[Loss]:
+    """What `task` loses besides its parts."""
+    return fidelity.losses_of(task)
+
+
+def write_task(task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> str | None:
+    """Write `task` to the package's `tasks/<id>/`; its id."""
+    folder = write_folder(task, target, f"{module_name(taskset.name)}/tasks/{task.id}", ledger)
+    return None if folder is None else task.id
+
+
+def write_rest(taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[str]) -> None:
+    """Write the package around its tasks."""
     module = module_name(taskset.name)
-    example = ""
-    for task in taskset.tasks(ledger):
-        if not ledger.admit(task.id, list(_losses(task))):
-            continue
-        if write_folder(task, target, f"{module}/tasks/{task.id}", ledger):
-            example = example or task.id
+    ids = iter(written)
+    example = next(ids, "")
+    for _ in ids:  # all must be written before they are counted
+        pass
     package = files(__package__) / "package"
     for source in _sources(package):
         target.write(f"{module}/{source.name}", source.read_bytes())
@@ -119,41 +120,3 @@ def _version(version: str | None) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _losses(task: Task) -> Iterator[Loss]:
-    container = task.container
-    if container.workdir and not container.workdir.startswith("/"):
-        yield losses.WORKDIR_RELATIVE.loss(
-            task=task.id, format=NAME, field="container.workdir", value=container.workdir
-        )
-    if container.image and not re.fullmatch(r"[A-Za-z0-9]\S*", container.image):
-        yield losses.IMAGE_NAME.loss(task=task.id, format=NAME, field="container.image", value=container.image)
-    if task.container.user not in (None, "root", 0):
-        yield losses.AGENT_HOME.loss(task=task.id, format=NAME, field="container.user", value=task.container.user)
-    native = task.native.get("harbor")
-    if native is not None:
-        yield from _wheel_losses(task.id, native.files)
-
-
-def _wheel_losses(task: str, tree: Tree) -> Iterator[Loss]:
-    """What a wheel of the package lacks; in place, or installed with -e, everything is there."""
-
-    def loss(kind: losses.Kind, path: str, value: object = None) -> Loss:
-        return kind.loss(task=task, format=NAME, field=path, value=value)
-
-    holders = {entry.path.rpartition("/")[0] for entry in tree.entries}
-    for entry in tree.entries:
-        name = entry.path.rpartition("/")[2]
-        if name in _EXCLUDED:
-            yield loss(losses.WHEEL_EXCLUDED, entry.path, name)
-        elif losses.printable(name) != name:
-            yield loss(losses.WHEEL_NAME, entry.path, name)
-        elif entry.kind == "folder" and entry.path not in holders:
-            yield loss(losses.WHEEL_FOLDER, entry.path, name)
-        elif entry.kind == "link":
-            yield loss(losses.WHEEL_LINK, entry.path, (tree.root / entry.path).readlink().as_posix())
-        elif entry.kind == "file":
-            mode = (tree.root / entry.path).lstat().st_mode & 0o7777
-            if mode not in (0o644, 0o755):
-                yield loss(losses.WHEEL_MODE, entry.path, f"{mode:o}")

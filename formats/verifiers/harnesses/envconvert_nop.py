@@ -11,6 +11,8 @@ class NopHarness(vf.Harness[vf.HarnessConfig]):
 
     APPENDS_SYSTEM_PROMPT = True  # no prompt is used, so none is rewritten
     SUPPORTS_MCP = True  # tools are not used either
+    SUPPORTS_RESUME = True
+    SUPPORTS_SKILLS = True  # nor skills
 
     async def launch(
         self,

@@ -23,6 +23,8 @@ class OracleHarness(vf.Harness[OracleHarnessConfig]):
 
     APPENDS_SYSTEM_PROMPT = True  # no prompt is used, so none is rewritten
     SUPPORTS_MCP = True  # tools are not used either
+    SUPPORTS_RESUME = True
+    SUPPORTS_SKILLS = True  # nor skills
 
     async def launch(
         self,
@@ -42,7 +44,8 @@ class OracleHarness(vf.Harness[OracleHarnessConfig]):
         await take_turn(ctx, runtime, endpoint, secret, data)
         task_type = vf.task_type(package_of(data))
         config = task_type.config_type()(path=self.config.path)
-        trace.info["oracle_exit_status"] = await task_type(data, config).play_reference(runtime)
+        step: str | None = getattr(trace.state, "step", None)
+        trace.info["oracle_exit_status"] = await task_type(data, config).play_reference(runtime, step)
         return vf.ProgramResult(0, "", "")
 
 

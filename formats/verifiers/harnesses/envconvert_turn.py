@@ -29,8 +29,22 @@ async def take_turn(ctx: vf.ModelContext, runtime: vf.Runtime, endpoint: str, se
         RuntimeError: there was no reply; the message quotes what came.
     """
     address = urlsplit(f"{endpoint.rstrip('/')}/chat/completions")
-    body = json.dumps({"model": ctx.model, "messages": [{"role": "user", "content": data.prompt_text or "Go on."}]})
+    body = json.dumps({"model": ctx.model, "messages": _messages(data)})
     arguments = [str(address.hostname), str(address.port or 80), address.path, secret, body]
     result = await runtime.run(["bash", "-c", _SCRIPT, "turn", *arguments], {})
     if result.exit_code != 0:
         raise RuntimeError(f"the model stand-in did not answer: {(result.stdout + result.stderr).strip()[-500:]}")
+
+
+def _messages(data: vf.TaskData) -> list[dict[str, str]]:
+    """The conversation so far, as text."""
+    if data.prompt is None or isinstance(data.prompt, str):
+        return [{"role": "user", "content": data.prompt or "Go on."}]
+    return [{"role": _ROLES.get(message.role, "user"), "content": _text(message.content)} for message in data.prompt]
+
+
+_ROLES = {"system": "system", "assistant": "assistant"}
+
+
+def _text(content: object) -> str:
+    return content if isinstance(content, str) else json.dumps(content, default=str)

@@ -1,24 +1,26 @@
 """One Harbor task folder: what this package needs of it, or an error that says what to change.
 
-task.toml  instruction.md  environment/[Dockerfile]  tests/test.sh  [solution/solve.sh]
+task.toml  instruction.md  environment/[Dockerfile|docker-compose.yaml]  tests/test.sh  [solution/solve.sh]
+with steps: steps/<name>/{instruction.md,[workdir/],[tests/],[solution/]}
 """
 
 import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from .task_toml import Phase, TaskToml
+from . import ignores
+from .task_toml import EVERY_HOST, Allowed, Artifact, Collect, Environment, Healthcheck, Step, TaskToml, Verifier
 
 _CANARY = re.compile(r"^(<!--.*canary.*-->|#.*canary.*)$", re.IGNORECASE)
 _IMAGE = re.compile(r"[A-Za-z0-9]\S*")
 
 _HARBOR = "run this task with Harbor"
-_BUILT_IN = "run this task with Harbor, or with verifiers' built-in `harbor` taskset if it names a docker_image"
 
 
 class FolderError(ValueError):
@@ -26,12 +28,71 @@ class FolderError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Definition:
+    """What a container is made from: a folder with a Dockerfile, a compose file or files to upload, and its table."""
+
+    folder: Path
+    environment: Environment
+    bundled: bool = False
+    """Whether the image holds the tests, so that `folder` is only its build context."""
+
+    @property
+    def docker_image(self) -> str | None:
+        """The image that is used where it is present or can be pulled."""
+        return self.environment.docker_image or None
+
+    @property
+    def has_dockerfile(self) -> bool:
+        """Whether the image can be built."""
+        return (self.folder / "Dockerfile").is_file()
+
+    @property
+    def has_compose(self) -> bool:
+        """Whether the container is the service `main` of a compose file."""
+        return (self.folder / "docker-compose.yaml").is_file()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of the agent and the tests that follow it: a whole task without steps, or one of its steps.
+
+    What a step leaves unsaid is the task's. Times are in seconds.
+    """
+
+    name: str
+    """The step's; empty for a task without steps."""
+    instruction: str
+    seconds: float | None
+    """How long the agent has; None: no limit."""
+    user: str | int | None
+    """Who the agent runs as; None: the image's user."""
+    allowed: Allowed
+    """The hosts that the agent may reach."""
+    workdir: Path | None
+    """Files that are put into the working folder before the turn; setup.sh among them is run."""
+    healthcheck: Healthcheck | None
+    solution: Path | None
+    """The folder with solve.sh; None: there is no reference solution."""
+    collect: tuple[Collect, ...]
+    artifacts: tuple[Artifact, ...]
+    tests: tuple[Path, ...]
+    """Folders that are laid over one another in /tests; empty where the image of the tests holds them."""
+    own: Definition | None
+    """The tests' own container; None: they run where the agent did."""
+    tests_seconds: float
+    tests_user: str | int | None
+    tests_env: dict[str, str]
+    tests_allowed: Allowed
+    minimum: dict[str, float]
+    """The rewards, by key, below which no further step is taken."""
+
+
+@dataclass(frozen=True)
 class Folder:
     """A task folder that can be run."""
 
     path: Path
     config: TaskToml
-    instruction: str
 
     @property
     def name(self) -> str:
@@ -39,19 +100,111 @@ class Folder:
         return self.path.name
 
     @property
-    def environment(self) -> Path:
-        """The build context, or the files that belong in the workdir of a prebuilt image. Need not exist."""
-        return self.path / "environment"
+    def definition(self) -> Definition:
+        """The agent's container."""
+        return Definition(self.path / "environment", self.config.environment)
 
     @property
-    def has_dockerfile(self) -> bool:
-        """Whether the image can be built from the folder."""
-        return (self.environment / "Dockerfile").is_file()
+    def has_steps(self) -> bool:
+        """Whether the agent takes several turns."""
+        return bool(self.config.steps)
 
     @property
-    def has_solution(self) -> bool:
-        """Whether there is a reference solution to play."""
-        return (self.path / "solution" / "solve.sh").is_file()
+    def trajectory(self) -> Path | None:
+        """The conversation that the agent goes on from, if there is one; of several steps it is the first's."""
+        path = self._place(self.config.steps[0] if self.config.steps else None) / "trajectory.json"
+        return path if path.is_file() else None
+
+    @cached_property
+    def turns(self) -> tuple[Turn, ...]:
+        """What the agent is asked, in order.
+
+        Raises:
+            FolderError: an instruction cannot be read.
+        """
+        if not self.config.steps:
+            return (self._turn(None),)
+        return tuple(self._turn(step) for step in self.config.steps)
+
+    def _place(self, step: Step | None) -> Path:
+        return self.path if step is None else self.path / "steps" / step.name
+
+    def _turn(self, step: Step | None) -> Turn:
+        config, place = self.config, self._place(step)
+        agent, verifier = config.agent, config.verifier
+        said = step or Step(name="")
+        own = self._own_container(step)
+        baseline = config.environment.baseline
+        tests_baseline = own.environment.baseline if own else baseline
+        return Turn(
+            name=said.name,
+            instruction=_without_canary(_text(self.path, place / "instruction.md")),
+            seconds=agent.timeout_sec if said.agent.timeout_sec is None else said.agent.timeout_sec,
+            user=agent.user if said.agent.user is None else said.agent.user,
+            allowed=_first(said.agent.allowed, agent.allowed, baseline),
+            workdir=_folder(place / "workdir") if step else None,
+            healthcheck=said.healthcheck,
+            solution=self._solution(place),
+            collect=(*verifier.collect, *said.verifier.collect),
+            artifacts=(*config.artifacts, *said.artifacts),
+            tests=() if own and own.bundled else tuple(self._tests(place)),
+            own=own,
+            # A step never has the task's limit for its tests (harbor trial/trial.py): the field has a default.
+            tests_seconds=said.verifier.timeout_sec if step else verifier.timeout_sec,
+            tests_user=verifier.user if said.verifier.user is None else said.verifier.user,
+            tests_env={**verifier.env, **said.verifier.env},
+            tests_allowed=_first(said.verifier.allowed, verifier.allowed, tests_baseline),
+            minimum=_minimum(said.min_reward),
+        )
+
+    def _tests(self, place: Path) -> Iterator[Path]:
+        for folder in dict.fromkeys((self.path / "tests", place / "tests")):
+            if folder.is_dir():
+                yield folder
+
+    def _solution(self, place: Path) -> Path | None:
+        for folder in (place / "solution", self.path / "solution"):
+            if folder.is_dir():
+                return folder if (folder / "solve.sh").is_file() else None
+        return None
+
+    def _own_container(self, step: Step | None) -> Definition | None:
+        """Where the tests run if not where the agent did (harbor models/task/verifier_mode.py)."""
+        verifiers = [self.config.verifier]
+        folders = [self.path / "tests"]
+        if step is not None:
+            verifiers.insert(0, step.verifier)
+            folders.insert(0, self._place(step) / "tests")
+        if not next((v.separate for v in verifiers if v.separate is not None), False):
+            return None
+        agent = self.config.environment
+        table = next((v.environment for v in verifiers if v.environment is not None), agent)
+        # Harbor gives every container of a trial the time of the agent's.
+        table = table.model_copy(update={"build_timeout_sec": agent.build_timeout_sec})
+        for verifier, folder in zip(verifiers, folders, strict=True):
+            if verifier.environment is not None and verifier.environment.docker_image:
+                image = verifier.environment.docker_image
+                return Definition(folder, table.model_copy(update={"docker_image": image}), bundled=True)
+            definition = Definition(folder, table.model_copy(update={"docker_image": None}), bundled=True)
+            if definition.has_dockerfile or definition.has_compose:
+                return definition
+        return Definition(
+            self.path / "environment", table.model_copy(update={"docker_image": agent.docker_image}), bundled=False
+        )
+
+
+def _first(*said: Allowed | None) -> Allowed:
+    return next((allowed for allowed in said if allowed is not None), EVERY_HOST)
+
+
+def _folder(path: Path) -> Path | None:
+    return path if path.is_dir() else None
+
+
+def _minimum(said: float | dict[str, float] | None) -> dict[str, float]:
+    if said is None:
+        return {}
+    return said if isinstance(said, dict) else {"reward": said}
 
 
 def read(path: Path) -> Folder:
@@ -63,25 +216,28 @@ def read(path: Path) -> Folder:
     """
     if not (path / "task.toml").is_file():
         raise FolderError("task.toml is missing; a Harbor task needs one, if only an empty one")
-    config = _read_config(path / "task.toml")
-    problem = next(_unsupported(path, config), None) or next(_missing(path, config), None)
+    folder = Folder(path, _read_config(path))
+    problem = next(_missing(folder), None) or next(_unsupported(folder), None)
     if problem is not None:
         raise FolderError(problem)
-    for folder in ("tests", "solution"):
-        _check_tree(path, path / folder)
-    return Folder(path, config, _without_canary(_text(path / "instruction.md")))
+    for turn in folder.turns:
+        for place in (*turn.tests, turn.solution, turn.workdir):
+            if place is not None:
+                _check_tree(path, place)
+    return folder
 
 
-def _text(path: Path) -> str:
+def _text(task: Path, path: Path) -> str:
+    name = path.relative_to(task).as_posix()
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise FolderError(f"{path.name} is not UTF-8 ({error}); save it as UTF-8") from None
+        raise FolderError(f"{name} is not UTF-8 ({error}); save it as UTF-8") from None
 
 
 def _read_config(path: Path) -> TaskToml:
     try:
-        return TaskToml.model_validate(tomllib.loads(_text(path)))
+        return TaskToml.model_validate(tomllib.loads(_text(path, path / "task.toml")))
     except tomllib.TOMLDecodeError as error:
         raise FolderError(f"task.toml is not TOML: {error}") from None
     except ValidationError as error:
@@ -94,56 +250,58 @@ def _fault(fault: ErrorDetails) -> str:
     return f"{field}: {message}" if isinstance(value, dict | list) else f"{field} = {value!r}: {message}"
 
 
-def _unsupported(path: Path, config: TaskToml) -> Iterator[str]:
+def _unsupported(folder: Folder) -> Iterator[str]:
     """Yield a sentence for everything that would make the task another task here than it is in Harbor."""
-    environment, verifier = config.environment, config.verifier
-    if config.steps:
-        yield f"task.toml: [[steps]] (a task of several steps) is not supported; {_HARBOR}"
-    if environment.os.lower() != "linux":
-        yield f"task.toml: environment.os = {environment.os!r} is not supported, only linux; {_HARBOR}"
-    if environment.tpu is not None:
-        yield f"task.toml: environment.tpu = {environment.tpu!r} is not supported; {_HARBOR}"
-    if (path / "trajectory.json").exists():
-        yield f"trajectory.json (a conversation to continue) is not supported; {_HARBOR}"
-    if (path / "environment" / "docker-compose.yaml").exists():
-        yield f"environment/docker-compose.yaml is not supported; {_BUILT_IN}"
-    if verifier.environment_mode == "separate" or verifier.environment is not None:
-        yield f"task.toml: a separate verifier (environment_mode, [verifier.environment]) is not supported; {_BUILT_IN}"
-    if verifier.collect:
-        yield f"task.toml: [[verifier.collect]] is not supported; {_BUILT_IN}"
-    if environment.gpus:
-        yield f"task.toml: environment.gpus = {environment.gpus} is not supported; {_BUILT_IN}"
-    for field, value in (
-        ("mcp_servers", environment.mcp_servers),
-        ("skills_dir", environment.skills_dir),
-        ("healthcheck", environment.healthcheck),
-    ):
-        if value:
-            yield f"task.toml: environment.{field} is not supported; {_BUILT_IN}"
-    # As in Harbor, the older allow_internet only counts where network_mode is silent.
-    if environment.allow_internet is False and environment.network_mode is None:
-        yield f"task.toml: environment.allow_internet = false is not supported; {_BUILT_IN}"
-    phases: tuple[tuple[str, Phase], ...] = (
-        ("environment", environment),
-        ("agent", config.agent),
-        ("verifier", verifier),
-    )
-    for table, phase in phases:
-        if phase.network_mode not in (None, "public") or phase.allowed_hosts:
+    tables = [("environment", folder.config.environment)]
+    tables += [
+        (path, verifier.environment) for path, verifier in _verifiers(folder) if verifier.environment is not None
+    ]
+    for path, table in tables:
+        if table.os.lower() != "linux":
+            yield f"task.toml: {path}.os = {table.os!r} is not supported, only linux; {_HARBOR}"
+        if table.tpu is not None:
+            yield f"task.toml: {path}.tpu = {table.tpu!r} is not supported; {_HARBOR}"
+    for turn in folder.turns:
+        where = f"step {turn.name!r}: " if turn.name else ""
+        for field, allowed in (("the agent", turn.allowed), ("the tests", turn.tests_allowed)):
+            if ranges := [host for host in allowed if "/" in host]:
+                yield f"task.toml: {where}{field} may reach the networks {ranges}; name hosts, or {_HARBOR}"
+        if turn.own is None and turn.tests_allowed != EVERY_HOST and turn.allowed == EVERY_HOST:
             yield (
-                f"task.toml: {table}.network_mode = {phase.network_mode!r}, allowed_hosts = {phase.allowed_hosts!r}: "
-                f"only the public network is supported; {_BUILT_IN}"
+                f"task.toml: {where}the tests' network is limited while the agent's, in the same container, is not; "
+                f'write verifier.environment_mode = "separate", or {_HARBOR}'
             )
+        shared = [turn.allowed] if turn.own else [turn.allowed, turn.tests_allowed]
+        boxes = [(folder.definition, shared)] + ([(turn.own, [turn.tests_allowed])] if turn.own else [])
+        for definition, phases in boxes:
+            if definition.has_compose and any(allowed != EVERY_HOST for allowed in phases):
+                yield (
+                    f"task.toml: {where}the network is limited for the services of "
+                    f"{definition.folder.name}/docker-compose.yaml, which verifiers cannot do; {_HARBOR}"
+                )
 
 
-def _missing(path: Path, config: TaskToml) -> Iterator[str]:
+def _verifiers(folder: Folder) -> Iterator[tuple[str, Verifier]]:
+    yield "verifier.environment", folder.config.verifier
+    for step in folder.config.steps:
+        yield f"step {step.name!r}: verifier.environment", step.verifier
+
+
+def _missing(folder: Folder) -> Iterator[str]:
     """Yield a sentence for everything that the task needs and does not have."""
-    environment = config.environment
-    if not (path / "instruction.md").is_file():
-        yield "instruction.md is missing; write what the agent is asked to do into it"
-    if not (path / "tests" / "test.sh").is_file():
-        yield "tests/test.sh is missing; write the script that leaves the reward in /logs/verifier"
-    if not environment.docker_image and not (path / "environment" / "Dockerfile").is_file():
+    path, environment = folder.path, folder.config.environment
+    steps = folder.config.steps
+    for place in [path / "steps" / step.name for step in steps] or [path]:
+        name = (place / "instruction.md").relative_to(path)
+        if not (place / "instruction.md").is_file():
+            yield f"{name} is missing; write what the agent is asked to do into it"
+    for turn in folder.turns:
+        bundled = turn.own is not None and turn.own.bundled
+        if not bundled and not any((tests / "test.sh").is_file() for tests in turn.tests):
+            where = f"steps/{turn.name}/tests" if turn.name else "tests"
+            yield f"{where}/test.sh is missing; write the script that leaves the reward in /logs/verifier"
+    definition = folder.definition
+    if not definition.docker_image and not definition.has_dockerfile and not definition.has_compose:
         yield "there is neither environment/Dockerfile nor environment.docker_image in task.toml; add one of them"
     if environment.docker_image and not _IMAGE.fullmatch(environment.docker_image):
         yield f"task.toml: environment.docker_image = {environment.docker_image!r} is not the name of an image"
@@ -152,14 +310,15 @@ def _missing(path: Path, config: TaskToml) -> Iterator[str]:
 
 
 def _check_tree(task: Path, folder: Path) -> None:
-    """Raise FolderError for what Harbor would not upload as it stands below tests/ or solution/."""
+    """Raise FolderError for what Harbor would not upload from `folder`."""
     root = task.resolve()
+    excluded = ignores.excluder(task, folder)
     for entry in (folder, *folder.rglob("*")):
         name = entry.relative_to(task).as_posix()
-        if entry.name == ".harborignore":
-            raise FolderError(f"{name} is not supported: remove it, and the files it hides; or {_HARBOR}")
         if not entry.resolve().is_relative_to(root):
             raise FolderError(f"{name} is a link that leaves the task folder; put the file itself there")
+        if entry.name in ("test.sh", "solve.sh") and entry.parent == folder and excluded(entry):
+            raise FolderError(f"{name} is what has to run, and .harborignore keeps it out; remove the rule")
 
 
 def _without_canary(text: str) -> str:

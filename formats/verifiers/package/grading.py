@@ -6,13 +6,17 @@ A reward that is missing or malformed is an error, never a reward of 0.
 import asyncio
 import json
 import math
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import verifiers.v1 as vf
 
-from .container import as_user, run_as_root, upload
-from .folder import Folder
+from . import artifacts, boxes, ignores, network
+from .boxes import Box
+from .container import as_user, empty, run_as_root, upload
+from .folder import Folder, Turn
 from .variables import resolve
 
 _JSON = "/logs/verifier/reward.json"
@@ -26,36 +30,58 @@ class GradingError(RuntimeError):
     """The tests left no valid reward."""
 
 
-async def grade(runtime: vf.Runtime, folder: Folder) -> dict[str, float]:
-    """Run the tests of `folder` in the container and return every number they report, by name.
+async def grade(
+    box: Box, folder: Folder, turn: Turn, taskset: str, *, trusted: bool, keep: Path | None
+) -> dict[str, float]:
+    """What comes between the agent's turn and its rewards: artifacts, tests, and every number they report, by name.
+
+    `keep` is the folder for the artifacts of the turn; None keeps none.
 
     Raises:
-        GradingError: no valid reward within [verifier].timeout_sec.
+        GradingError: no valid reward within the limit of the tests.
+        RuntimeError: a container cannot be started, or does not do what it is told.
     """
-    seconds = folder.config.verifier.timeout_sec
-    limit = asyncio.timeout(seconds)
+    with tempfile.TemporaryDirectory(prefix="envconvert-") as scratch:
+        wanted = keep or (Path(scratch) if turn.own else None)
+        last = turn is folder.turns[-1]
+        taken = await artifacts.take(box, turn, wanted, alone=last and turn.own is not None)
+        if turn.own is None:
+            if folder.has_steps:  # nothing of the step before may be taken for this one's
+                await empty(box.main, "/logs/verifier")
+                await empty(box.main, "/tests", writable=False)
+            # The agent's limits end here: the tests have their own, or none.
+            await network.allow(box.main, turn.tests_allowed)
+            return await _run_tests(box.main, folder, turn)
+        async with boxes.opened(turn.own, turn.tests_allowed, taskset, trusted=trusted) as own:
+            await empty(own.main, "/logs/verifier")
+            await artifacts.put(own, taken)
+            await network.allow(own.main, turn.tests_allowed)
+            return await _run_tests(own.main, folder, turn)
+
+
+async def _run_tests(runtime: vf.Runtime, folder: Folder, turn: Turn) -> dict[str, float]:
+    limit = asyncio.timeout(turn.tests_seconds)
     try:
         async with limit:
-            return await _grade(runtime, folder)
+            return await _verify(runtime, folder, turn)
     except TimeoutError:
         if limit.expired():
             raise GradingError(
-                f"{folder.name}: the tests took longer than {seconds:g} s, the verifier.timeout_sec of task.toml"
+                f"{folder.name}: the tests took longer than {turn.tests_seconds:g} s, the verifier.timeout_sec of "
+                "task.toml"
             ) from None
         raise
 
 
-async def _grade(runtime: vf.Runtime, folder: Folder) -> dict[str, float]:
-    verifier = folder.config.verifier
-    # A person may have cut the agent's network (--env.agent.runtime.allow); the tests have the task's, which is public.
-    await runtime.prepare_execution(None)
+async def _verify(runtime: vf.Runtime, folder: Folder, turn: Turn) -> dict[str, float]:
     await run_as_root(runtime, "rm", "-f", "--", _TEXT, _JSON)
-    await upload(runtime, folder.path / "tests", "/tests")
-    await run_as_root(runtime, "chmod", "+x", "/tests/test.sh")
-    result = await as_user(runtime, verifier.user).run(
-        ["bash", "-c", f"(/tests/test.sh) > {_OUTPUT} 2>&1"], resolve("verifier.env", verifier.env)
-    )
+    for tests in turn.tests:
+        await upload(runtime, tests, "/tests", ignores.excluder(folder.path, tests))
     root = runtime.with_user("root")
+    await root.run(["chmod", "+x", "/tests/test.sh"], {})  # where it is missing, that is said below
+    result = await as_user(runtime, turn.tests_user).run(
+        ["bash", "-c", f"(/tests/test.sh) > {_OUTPUT} 2>&1"], resolve("verifier.env", turn.tests_env)
+    )
     for path, parse in ((_JSON, parse_json), (_TEXT, parse_text)):
         if (await root.run(["test", "-e", path], {})).exit_code == 0:
             content = await root.read(path, max_bytes=_REWARD_BYTES)

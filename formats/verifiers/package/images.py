@@ -4,13 +4,13 @@ Only the docker command is used. Every image is provided once in a process, howe
 one does the work in a thread of its own, the others wait for the same future.
 """
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
@@ -49,51 +49,41 @@ _lock = threading.Lock()
 _provided: dict[str, Future[None]] = {}
 
 
-def ensure(image: Image) -> None:
-    """Block until the image is on this machine.
-
-    Raises:
-        ImageError: it is not here and cannot be pulled or built.
-    """
-    _provision(image).result()
-
-
-async def ensured(image: Image) -> None:
-    """Wait until the image is on this machine; the event loop goes on meanwhile. Raises as `ensure` does."""
-    # Shielded: a cancelled rollout must not cancel the build that others wait for.
-    await asyncio.shield(asyncio.wrap_future(_provision(image)))
-
-
-def _provision(image: Image) -> Future[None]:
-    """The one attempt to provide `image` that is under way or has succeeded. After a failure the next call tries again.
+def once(name: str, work: Callable[[], None]) -> Future[None]:
+    """Do `work`, which provides the image `name`, unless it is under way or done. After a failure it is tried again.
 
     The thread is a daemon of its own: verifiers removes containers in asyncio's few default threads
     (runtimes/base.py, teardown), which builds of ten minutes would keep busy.
     """
     with _lock:
-        future = _provided.get(image.name)
+        future = _provided.get(name)
         if future is None:
-            future = _provided[image.name] = Future()
-            threading.Thread(target=_settle, args=(image, future), name=image.name, daemon=True).start()
+            future = _provided[name] = Future()
+            threading.Thread(target=_settle, args=(name, work, future), name=name, daemon=True).start()
         return future
 
 
-def _settle(image: Image, future: Future[None]) -> None:
+def _settle(name: str, work: Callable[[], None], future: Future[None]) -> None:
     try:
-        _provide(image)
+        work()
     except Exception as error:  # whatever it is, the rollouts that wait must hear of it
         with _lock:
-            del _provided[image.name]
+            del _provided[name]
         future.set_exception(error)
     else:
         future.set_result(None)
 
 
-def _provide(image: Image) -> None:
+def provide(image: Image) -> None:
+    """Bring the image to this machine.
+
+    Raises:
+        ImageError: it is not here and cannot be pulled or built.
+    """
     source = image.docker_image
-    if source is not None and _exists(source):
-        _tag(source, image.name)
-    elif not _exists(image.name) and not _pulled(image):
+    if source is not None and exists(source):
+        tag(source, image.name)
+    elif not exists(image.name) and not _pulled(image):
         _build(image)
 
 
@@ -102,9 +92,9 @@ def _pulled(image: Image) -> bool:
     source = image.docker_image
     if source is None:
         return False
-    failure = _run_within(image.timeout, "docker", "pull", "--quiet", source)
+    failure = pull(source, image.timeout)
     if failure is None:
-        _tag(source, image.name)
+        tag(source, image.name)
         return True
     if image.context is not None:
         return False
@@ -115,22 +105,27 @@ def _pulled(image: Image) -> bool:
     )
 
 
+def pull(name: str, seconds: float) -> str | None:
+    """Pull an image. None if it is here now, else what went wrong."""
+    return run_within(seconds, "docker", "pull", "--quiet", name)
+
+
 def _build(image: Image) -> None:
     assert image.context is not None  # else `_pulled` has raised
     # Absolute, because docker takes some relative paths, such as github.com/..., for addresses.
     context = os.path.abspath(image.context)
     label = f"envconvert.taskset={image.taskset}"
-    failure = _run_within(image.timeout, "docker", "build", "--tag", image.name, "--label", label, context)
+    failure = run_within(image.timeout, "docker", "build", "--tag", image.name, "--label", label, context)
     if failure is not None:
         raise ImageError(f"docker build of {context} failed: {failure}")
 
 
-def _run_within(seconds: float, *command: str) -> str | None:
+def run_within(seconds: float, *command: str, env: Mapping[str, str] | None = None) -> str | None:
     """Run a docker command for at most `seconds`. None if it succeeded, else what went wrong."""
     with tempfile.TemporaryFile() as log:
         # A session of its own, because docker hands a build to a plugin process that must be stopped with it.
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=env
         )
         try:
             status = process.wait(seconds)
@@ -146,14 +141,16 @@ def _run_within(seconds: float, *command: str) -> str | None:
         return f"{reason}; its last output was:\n{log.read().decode(errors='replace').strip()}"
 
 
-def _exists(image: str) -> bool:
+def exists(image: str) -> bool:
+    """Whether the image is on this machine."""
     result = _docker("image", "inspect", image)
     if result.returncode != 0 and "no such image" not in result.stderr.lower():
         raise ImageError(f"docker cannot be asked for the image {image}: {result.stderr.strip()}")
     return result.returncode == 0
 
 
-def _tag(source: str, name: str) -> None:
+def tag(source: str, name: str) -> None:
+    """Call the image `source` also `name`."""
     if source != name and (result := _docker("tag", source, name)).returncode != 0:
         raise ImageError(f"the image {source} cannot be tagged {name}: {result.stderr.strip()}")
 

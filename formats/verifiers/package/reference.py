@@ -4,31 +4,31 @@ import asyncio
 
 import verifiers.v1 as vf
 
+from . import ignores
 from .container import as_user, run_as_root, upload
-from .folder import Folder
+from .folder import Folder, Turn
 from .variables import resolve
 
 _COMMAND = "(/solution/solve.sh) > /logs/agent/oracle.txt 2>&1"
 
 
-async def play(runtime: vf.Runtime, folder: Folder) -> int | None:
-    """Run solution/solve.sh in the container as the agent's user, within [agent].timeout_sec.
+async def play(runtime: vf.Runtime, folder: Folder, turn: Turn) -> int | None:
+    """Run the turn's solve.sh in the container as the agent's user, within the agent's time.
 
     Returns its exit status, or None if the time was over. Neither is an error: the tests judge what it left behind.
 
     Raises:
-        FileNotFoundError: the task has no reference solution.
+        FileNotFoundError: the turn has no reference solution.
     """
-    if not folder.has_solution:
+    if turn.solution is None:
         raise FileNotFoundError(f"{folder.name}: there is no solution/solve.sh to play")
-    config = folder.config
-    env = {"DEBIAN_FRONTEND": "noninteractive", **resolve("solution.env", config.solution.env)}
-    limit = asyncio.timeout(config.agent.timeout_sec)
+    env = {"DEBIAN_FRONTEND": "noninteractive", **resolve("solution.env", folder.config.solution.env)}
+    limit = asyncio.timeout(turn.seconds)
     try:
         async with limit:
-            await upload(runtime, folder.path / "solution", "/solution")
+            await upload(runtime, turn.solution, "/solution", ignores.excluder(folder.path, turn.solution))
             await run_as_root(runtime, "chmod", "+x", "/solution/solve.sh")
-            result = await as_user(runtime, config.agent.user).run(["bash", "-c", _COMMAND], env)
+            result = await as_user(runtime, turn.user).run(["bash", "-c", _COMMAND], env)
             return int(result.exit_code)
     except TimeoutError:
         if limit.expired():

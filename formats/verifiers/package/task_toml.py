@@ -1,12 +1,17 @@
 """What this package reads of a task.toml, with the types and defaults of harbor 0.25 (models/task/config.py)."""
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FiniteFloat, model_validator
 
 _SIZE = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([GMK])\s*", re.IGNORECASE)
 _MEBIBYTES = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
+
+Allowed = tuple[str, ...]
+"""The hosts that may be reached, as verifiers says it: `("*",)` is every host, `()` is none."""
+
+EVERY_HOST: Allowed = ("*",)
 
 
 class Table(BaseModel):
@@ -21,9 +26,38 @@ class Phase(Table):
     network_mode: Literal["public", "no-network", "allowlist"] | None = None
     allowed_hosts: list[str] | None = None
 
+    @property
+    def allowed(self) -> Allowed | None:
+        """The hosts that may be reached; None where nothing is said."""
+        if self.network_mode is None:
+            return None
+        return EVERY_HOST if self.network_mode == "public" else tuple(self.allowed_hosts or ())
+
+
+class Healthcheck(Table):
+    """[environment.healthcheck] and [steps.healthcheck]; times in seconds."""
+
+    command: str
+    interval_sec: float = 5.0
+    timeout_sec: float = 30.0
+    start_period_sec: float = 0.0
+    start_interval_sec: float = 5.0
+    retries: int = 3
+
+
+class McpServer(Table):
+    """An entry of [[environment.mcp_servers]]."""
+
+    name: str
+    transport: Literal["stdio", "sse", "streamable-http", "http"] = "sse"
+    url: str | None = None
+    command: str | None = None
+    args: list[str] = []
+    headers: dict[str, str] = {}
+
 
 class Environment(Phase):
-    """[environment]: the container of the agent and of the tests. Sizes in MiB, times in seconds."""
+    """[environment] and [verifier.environment]: a container. Sizes in MiB, times in seconds."""
 
     docker_image: str | None = None
     build_timeout_sec: float = 600.0
@@ -32,18 +66,18 @@ class Environment(Phase):
     memory_mb: int | None = None
     storage_mb: int | None = None
     gpus: int | None = None
+    gpu_types: list[str] | None = None
     tpu: dict[str, Any] | None = None
     env: dict[str, str] = {}
     workdir: str | None = None
-    mcp_servers: list[Any] = []
+    mcp_servers: list[McpServer] = []
     skills_dir: str | None = None
-    healthcheck: dict[str, Any] | None = None
-    allow_internet: bool | None = None
+    healthcheck: Healthcheck | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _read_legacy_sizes(cls, table: Any) -> Any:
-        """Read `memory = "4G"` as `memory_mb = 4096`, and `storage` alike."""
+    def _read_legacy_keys(cls, table: Any) -> Any:
+        """Read `memory = "4G"` as `memory_mb = 4096`, `storage` alike, and `allow_internet` as a network mode."""
         if not isinstance(table, dict):
             return table
         table = dict(table)
@@ -55,7 +89,14 @@ class Environment(Phase):
             mebibytes = _mebibytes(legacy, size)
             if table.setdefault(key, mebibytes) != mebibytes:
                 raise ValueError(f"{legacy} = {size!r} contradicts {key} = {table[key]!r}; keep {key} only")
+        if table.pop("allow_internet", None) is False and not {"network_mode", "allowed_hosts"} & table.keys():
+            table["network_mode"] = "no-network"
         return table
+
+    @property
+    def baseline(self) -> Allowed:
+        """The hosts that may be reached where no phase says otherwise."""
+        return EVERY_HOST if self.allowed is None else self.allowed
 
 
 class Agent(Phase):
@@ -65,6 +106,34 @@ class Agent(Phase):
     user: str | int | None = None
 
 
+class Collect(Table):
+    """An entry of [[verifier.collect]]: a command run after the agent. Times in seconds."""
+
+    command: str
+    service: str = "main"
+    timeout_sec: float = 60.0
+    user: str | int | None = None
+
+
+class Artifact(Table):
+    """An entry of `artifacts`: a path of a container that is kept, or given to tests in a container of their own."""
+
+    source: str
+    destination: str | None = None
+    exclude: list[str] = []
+    service: str | None = None
+
+
+def _tables(artifacts: Any) -> Any:
+    if not isinstance(artifacts, list):
+        return artifacts
+    return [{"source": item} if isinstance(item, str) else item for item in artifacts]
+
+
+Artifacts = Annotated[list[Artifact], BeforeValidator(_tables)]
+"""`artifacts`: each entry a table, or a string that is its source."""
+
+
 class Verifier(Phase):
     """[verifier]: seconds from the upload of tests/ to the reward, their user (None: the image's) and environment."""
 
@@ -72,8 +141,15 @@ class Verifier(Phase):
     user: str | int | None = None
     env: dict[str, str] = {}
     environment_mode: Literal["shared", "separate"] | None = None
-    environment: dict[str, Any] | None = None
-    collect: list[Any] = []
+    environment: Environment | None = None
+    collect: list[Collect] = []
+
+    @property
+    def separate(self) -> bool | None:
+        """Whether the tests have a container of their own; None where nothing is said."""
+        if self.environment_mode is not None:
+            return self.environment_mode == "separate"
+        return None if self.environment is None else True
 
 
 class Solution(Table):
@@ -89,6 +165,17 @@ class Package(Table):
     description: str | None = None
 
 
+class Step(Table):
+    """An entry of [[steps]]."""
+
+    name: str
+    agent: Agent = Agent()
+    verifier: Verifier = Verifier()
+    min_reward: float | dict[str, float] | None = None
+    healthcheck: Healthcheck | None = None
+    artifacts: Artifacts = []
+
+
 class TaskToml(Table):
     """A whole task.toml."""
 
@@ -98,7 +185,9 @@ class TaskToml(Table):
     agent: Agent = Agent()
     verifier: Verifier = Verifier()
     solution: Solution = Solution()
-    steps: list[Any] = []
+    artifacts: Artifacts = []
+    steps: list[Step] = []
+    multi_step_reward_strategy: Literal["mean", "final"] | None = None
 
 
 def _mebibytes(key: str, size: str) -> int:

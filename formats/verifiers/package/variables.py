@@ -1,4 +1,4 @@
-"""`${VAR}` and `${VAR:-default}` in the env tables of a task.toml, resolved on this machine at run time."""
+"""`${VAR}` and `${VAR:-default}` in the env tables and headers of a task.toml, resolved on this machine at run time."""
 
 import os
 import re
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 # The whole value or nothing: "pre-${VAR}" stays as written (harbor utils/env.py).
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
+# In a header it may stand anywhere.
+_EMBEDDED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 def resolve(table: str, values: Mapping[str, str]) -> dict[str, str]:
@@ -19,14 +21,18 @@ def resolve(table: str, values: Mapping[str, str]) -> dict[str, str]:
     resolved = {}
     for name, value in values.items():
         match = _TEMPLATE.fullmatch(value)
-        if match is None:
-            resolved[name] = value
-            continue
-        variable, default = match.groups()
-        found = os.environ.get(variable, default)
-        if found is None:
-            raise LookupError(
-                f"{variable} is not set, and [{table}] {name} = {value!r} of task.toml needs it; export it"
-            )
-        resolved[name] = found
+        resolved[name] = value if match is None else _value(match, f"[{table}] {name} = {value!r}")
     return resolved
+
+
+def fill(text: str, where: str) -> str:
+    """`text` with every template in it replaced; `where` names it in an error. Raises as `resolve` does."""
+    return _EMBEDDED.sub(lambda match: _value(match, where), text)
+
+
+def _value(match: re.Match[str], where: str) -> str:
+    variable, default = match.groups()
+    found = os.environ.get(variable, default)
+    if found is None:
+        raise LookupError(f"{variable} is not set, and {where} of task.toml needs it; export it")
+    return str(found)
