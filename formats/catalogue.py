@@ -1,5 +1,6 @@
 """The formats: one entry each, which readers, writers, docs and the command line look up by name."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -89,9 +90,14 @@ class Format:
 
     def admits(self, task: Task, taskset: Taskset, ledger: Ledger) -> bool:
         """Whether `task` of `taskset` can be written, as far as that is known before; records what it loses."""
-        return ledger.admit(task.id, parts.missing(task, self.holds, self.name)) and ledger.admit(
-            task.id, self.writer.losses_of(task, taskset)
-        )
+        if not ledger.admit(task.id, parts.missing(task, self.holds, self.name)):
+            return False
+        try:
+            found = list(self.writer.losses_of(task, taskset))
+        except OSError as error:  # a file is gone, or closed, since the task was read
+            field, reason = os.path.basename(error.filename or ""), error.strerror
+            found = [losses.UNREADABLE.loss(task=task.id, format=self.name, field=field, value=reason)]
+        return ledger.admit(task.id, found)
 
     def losses(self, taskset: Taskset) -> Iterator[Loss]:
         """What `taskset` loses as a whole."""

@@ -4,6 +4,7 @@ import json
 import keyword
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from conftest import ROOT, TOML, make_files, make_task, snapshot
 
 import envconvert
+from envconvert.formats.losses import Ledger
+from envconvert.formats.taskset import Task
 from envconvert.formats.verifiers.writer import module_name
 
 PACKAGE = ROOT / "formats" / "verifiers" / "package"
@@ -303,3 +306,17 @@ def test_what_verifiers_does_not_do_is_refused_and_leaves_nothing(source: Path, 
 def test_no_gpus_and_an_open_network_are_no_limits(tmp_path: Path) -> None:
     make_task(tmp_path / "src" / "one", f'{TOML}gpus = 0\nnetwork_mode = "public"\n')
     assert wheel_losses(tmp_path) == {}
+
+
+def test_a_file_that_is_gone_when_it_is_written_refuses_its_task_only(source: Path, tmp_path: Path) -> None:
+    taskset = envconvert.read(source)
+
+    def tasks(ledger: Ledger) -> Iterator[Task]:
+        for task in taskset.tasks(ledger):
+            if task.id == "one":
+                (source / "one" / "tests" / "test.sh").unlink()
+            yield task
+
+    report = envconvert.write(taskset.of(tasks), tmp_path / "out", format="verifiers")
+    assert (report.tasks.written, report.tasks.refused) == (1, 1)
+    assert [(loss.task, loss.code, loss.field) for loss in report.losses] == [("one", "unreadable", "test.sh")]
