@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -132,6 +133,11 @@ def run_json(*arguments: str | Path, code: int = 0, cwd: Path | None = None) -> 
     done = run(*arguments, "--json", cwd=cwd)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
+
+
+def heed_ctrl_c() -> None:
+    """For `preexec_fn`: a shell lets what it runs in the background ignore SIGINT, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def gate(needed: str, reason: str) -> NoReturn:

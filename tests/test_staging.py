@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import TOML, make_files, make_task, run, run_json, snapshot
+from conftest import TOML, heed_ctrl_c, make_files, make_task, run, run_json, snapshot
 
 from envconvert.staging import TargetTakenError, check_free, remove_tree, staged
 
@@ -77,6 +77,7 @@ def test_an_interrupted_conversion(number: signal.Signals, big: Path, tmp_path: 
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         encoding="utf-8",
+        preexec_fn=heed_ctrl_c,
     )
     while not leftovers(tmp_path):
         assert process.poll() is None

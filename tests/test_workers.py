@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TOML, make_files, make_task, run, run_json, snapshot
+from conftest import TOML, heed_ctrl_c, make_files, make_task, run, run_json, snapshot
 
 import envconvert
 from envconvert.formats.files import Digest
@@ -115,6 +115,7 @@ def running_conversion(tmp_path: Path) -> tuple["subprocess.Popen[str]", list[in
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         encoding="utf-8",
+        preexec_fn=heed_ctrl_c,
     )
     while not list(tmp_path.glob(".out.*.partial/tasks/*/task.toml")):
         assert process.poll() is None
