@@ -180,6 +180,12 @@ def test_artifacts_are_kept_where_a_folder_is_named(
         ("privileged: true", "main has privileged"),
         ("network_mode: host", "main has network_mode = host"),
         ("ports: ['127.0.0.1:18431:80']", "main publishes a port of this machine"),
+        ("env_file: /etc/os-release", "main takes its environment from /etc/os-release"),
+        ("secrets: [hosts]\nsecrets:\n  hosts: {file: /etc/hosts}", "secrets.hosts is read from elsewhere"),
+        (
+            "volumes: ['etc:/host']\nvolumes:\n  etc: {driver_opts: {type: none, o: bind, device: /etc}}",
+            "volumes.etc is not the project's own",
+        ),
     ],
 )
 def test_a_compose_file_that_reaches_for_the_machine_is_run_only_when_trusted(

@@ -8,6 +8,7 @@ for Compose belongs to its `harbor` taskset, needs Harbor in the same environmen
 import asyncio
 import json
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -58,10 +59,11 @@ class Project:
             UntrustedError: they reach for this machine, and `trusted` is false.
         """
         self._merge()
-        self.services = json.loads(await self._compose("config", "--format", "json"))["services"]
+        project = json.loads(await self._compose("config", "--format", "json"))
+        self.services = project["services"]
         if MAIN not in self.services:
             raise ComposeError(f"{self._folder.name}/docker-compose.yaml makes no service {MAIN}")
-        if not trusted and (reached := list(_reached(self.services, self._folder))):
+        if not trusted and (reached := [*_reached(project, self._folder), *await self._read_elsewhere()]):
             raise UntrustedError(
                 f"{self._folder.name}/docker-compose.yaml reaches for this machine: {'; '.join(reached)}. If you trust "
                 "the task: --env.taskset.task.trust-compose true (vf-validate: --taskset.task.trust-compose true)"
@@ -74,6 +76,20 @@ class Project:
             self._merge()
             self.services = json.loads(await self._compose("config", "--format", "json"))["services"]
         self._add(self._overlay(taskset))
+
+    async def _read_elsewhere(self) -> list[str]:
+        """What compose reads into the services while it merges, of which the merged file says nothing."""
+        text = (self._folder / "docker-compose.yaml").read_text(encoding="utf-8")
+        found = set(_READS.findall(text))
+        reached = [f"it has {key}, and so is more than this file" for key in sorted(found - {"env_file"})]
+        if "env_file" in found:
+            raw = ("--no-interpolate", "--no-normalize", "--no-path-resolution", "--format", "json")
+            for name, service in json.loads(await self._compose("config", *raw))["services"].items():
+                for file in service.get("env_file") or []:
+                    path = file["path"] if isinstance(file, dict) else file
+                    if "$" in path or not _inside(Path(os.path.realpath(self._folder / path)), self._folder):
+                        reached.append(f"{name} takes its environment from {path}")
+        return reached
 
     def _merge(self) -> None:
         """Write what goes around the compose file: `main` without it below, its environment above."""
@@ -213,13 +229,25 @@ def _inside(path: Path, folder: Path) -> bool:
     return path.is_relative_to(os.path.realpath(folder))
 
 
-def _reached(services: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterator[str]:
+_READS = re.compile(r"""\b(env_file|extends|include)["']?\s*:""")
+
+_RIGHTS = ("privileged", "cap_add", "devices", "security_opt", "device_cgroup_rules", "cgroup_parent", "runtime")
+_OTHERS = ("volumes_from", "external_links", "credential_spec", "provider", "use_api_socket", "post_start", "pre_stop")
+
+
+def _reached(project: Mapping[str, Any], folder: Path) -> Iterator[str]:
     """What of this machine the services ask for, besides containers, networks and volumes of their own."""
-    for name, service in services.items():
+    for kind in ("volumes", "networks"):
+        for name, item in (project.get(kind) or {}).items():
+            if item.get("external") or item.get("driver_opts") or item.get("driver") not in (None, "local", "bridge"):
+                yield f"{kind}.{name} is not the project's own"
+    for kind in ("secrets", "configs"):
+        for name, item in (project.get(kind) or {}).items():
+            if item.get("external") or ("file" in item and not _inside(Path(os.path.realpath(item["file"])), folder)):
+                yield f"{kind}.{name} is read from elsewhere"
+    for name, service in project["services"].items():
         yield from (f"{name} mounts {source}" for source in _binds(service) if not _inside(source, folder))
-        for key in ("privileged", "cap_add", "devices", "security_opt", "device_cgroup_rules", "volumes_from"):
-            if service.get(key):
-                yield f"{name} has {key}"
+        yield from (f"{name} has {key}" for key in (*_RIGHTS, *_OTHERS) if service.get(key))
         for key in ("network_mode", "pid", "ipc", "userns_mode", "cgroup", "uts"):
             if str(service.get(key, "")).partition(":")[0] in ("host", "container"):
                 yield f"{name} has {key} = {service[key]}"
@@ -228,9 +256,13 @@ def _reached(services: Mapping[str, Mapping[str, Any]], folder: Path) -> Iterato
                 yield f"{name} mounts {volume['source']}"
         if any(str(port.get("published") or "0") != "0" for port in service.get("ports") or []):
             yield f"{name} publishes a port of this machine"
-        context = Path(os.path.realpath((service.get("build") or {}).get("context") or folder))
+        build = service.get("build") or {}
+        context = Path(os.path.realpath(build.get("context") or folder))
         if context.is_dir() and not _inside(context, folder):
             yield f"{name} is built from {context}"
+        for key in ("additional_contexts", "ssh", "secrets", "privileged", "entitlements"):
+            if build.get(key):
+                yield f"{name} is built with {key}"
 
 
 @asynccontextmanager
