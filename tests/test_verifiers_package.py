@@ -109,7 +109,7 @@ import asyncio, importlib, json, sys
 said = json.load(sys.stdin)
 sys.path.insert(0, said["package"])
 tools = importlib.import_module("one.tools")
-server = importlib.import_module("one.task_toml").McpServer.model_validate(said["server"])
+server = importlib.import_module("one.runner.task_toml").McpServer.model_validate(said["server"])
 [toolset] = tools.toolsets([server], tools.Place(container=said["container"]))
 async def main():
     await toolset.setup()
@@ -216,7 +216,7 @@ print(json.dumps(sorted(
 )))
 """
 OURS = EXCLUDED.format(
-    imports='sys.path.insert(0, said["package"])\nfrom one.ignores import excluder',
+    imports='sys.path.insert(0, said["package"])\nfrom one.runner.ignores import excluder',
     excluded="excluder(task, task / folder)(path)",
 )
 HARBORS = EXCLUDED.format(

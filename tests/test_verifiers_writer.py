@@ -13,10 +13,11 @@ from conftest import ROOT, TOML, make_files, make_task, snapshot
 
 import envconvert
 from envconvert.formats.losses import Ledger
+from envconvert.formats.names import module_name
 from envconvert.formats.taskset import Task
-from envconvert.formats.verifiers.writer import module_name
 
 PACKAGE = ROOT / "formats" / "verifiers" / "package"
+RUNNER = ROOT / "formats" / "harbor" / "runner"
 
 
 def written(source: Path, target: Path, **options: Any) -> Path:
@@ -100,15 +101,17 @@ def test_the_layout(source: Path, tmp_path: Path) -> None:
     out = written(source, tmp_path / "out", name="org/My-Set")
     assert sorted(os.listdir(out)) == ["README.md", "envconvert.json", "my_set", "pyproject.toml"]
     code = sorted(path.name for path in PACKAGE.glob("*.py"))
-    assert sorted(os.listdir(out / "my_set")) == sorted([*code, "tasks", "taskset.jsonl"])
+    assert sorted(os.listdir(out / "my_set")) == sorted([*code, "runner", "tasks", "taskset.jsonl"])
     assert snapshot(out / "my_set" / "tasks") == snapshot(source)
 
 
 def test_the_code_is_the_template_as_it_stands(source: Path, tmp_path: Path) -> None:
     out = written(source, tmp_path / "out", name="org/set")
-    found = {path.name: path.read_bytes() for path in (out / "set").glob("*.py")}
-    assert found == {path.name: path.read_bytes() for path in PACKAGE.glob("*.py")}
-    assert "__init__.py" in found
+    for folder, template in ((out / "set", PACKAGE), (out / "set" / "runner", RUNNER)):
+        found = {path.name: path.read_bytes() for path in folder.glob("*.py")}
+        assert found == {path.name: path.read_bytes() for path in template.glob("*.py")}
+        assert "__init__.py" in found
+    assert {path.suffix for path in (out / "set" / "runner").iterdir()} == {".py"}
     assert not list(out.rglob("*.jinja"))
     assert not list(out.rglob("__pycache__"))
 
@@ -116,7 +119,7 @@ def test_the_code_is_the_template_as_it_stands(source: Path, tmp_path: Path) -> 
 def test_the_code_names_one_taskset(source: Path, tmp_path: Path) -> None:
     """Verifiers wants exactly one in `__all__`; the code must also be Python of every version from 3.11."""
     out = written(source, tmp_path / "out", name="org/set")
-    for path in (out / "set").glob("*.py"):
+    for path in [*(out / "set").glob("*.py"), *(out / "set" / "runner").iterdir()]:
         compile(path.read_bytes(), path.name, "exec")
     text = (out / "set" / "__init__.py").read_text()
     assert "__all__" in text

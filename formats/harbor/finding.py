@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from envconvert.formats.harbor.runner.shards import shard
 from envconvert.formats.losses import Loss
 
 
@@ -39,8 +40,14 @@ def find(source: Path) -> list[FoundTask]:
     root, start = here, ""
     if (source / "tasks").is_dir() and not any(source.glob("*/task.toml")):
         root, start = f"{here}/tasks", "tasks/"
-    found = [FoundTask(path.replace("/", "--"), here, start + path) for path in _task_folders(root)]
+    found = [FoundTask(_id(path), here, start + path) for path in _task_folders(root)]
     return sorted(found, key=lambda item: os.fsencode(item.id))
+
+
+def _id(path: str) -> str:
+    """What the task at `path` below the scanned folder is called; a shard is no part of it."""
+    folder, _, name = path.rpartition("/")
+    return name if folder == shard(name) else path.replace("/", "--")
 
 
 def _task_folders(root: str) -> Iterator[str]:

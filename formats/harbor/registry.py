@@ -3,8 +3,10 @@
 A task's path is taken as relative to the folder of the file: that of the repository, where `harbor run --repo` looks.
 """
 
+import json
 import os
 import posixpath
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from envconvert.formats.harbor.finding import FoundTask
 from envconvert.formats.losses import Loss
 
 FILE = "registry.json"
+HEAD = "head"
+"""The version of a dataset that has none."""
 _NAME = "harbor"
 
 
@@ -78,8 +82,8 @@ def choose(file: Path, datasets: list[Dataset], wanted: str | None) -> Dataset:
 
 def latest(versions: list[str]) -> str:
     """The version that Harbor takes where none is said: head, else the highest of PEP 440, else the last as text."""
-    if "head" in versions:
-        return "head"
+    if HEAD in versions:
+        return HEAD
     return max(versions, key=_rank)
 
 
@@ -145,3 +149,52 @@ def sets(source: Path, found: list[FoundTask]) -> tuple[dict[str, tuple[str, ...
 def _ids(dataset: Dataset, ids: dict[str, str]) -> tuple[str, ...]:
     places = (posixpath.normpath(entry.path) for entry in dataset.tasks if entry.git_url is None)
     return tuple(ids[place] for place in places if place in ids)
+
+
+def pinned(content: bytes, url: str, commit: str) -> bytes:
+    """The registry `content` with its own tasks as those of the git repository `url` at `commit`.
+
+    A task of another repository stays as it is. Raises `ValueError` where it is no registry.
+    """
+    datasets = _decoded(content)
+    for entry in _entries(datasets):
+        if not entry.get("git_url"):
+            entry |= {"git_url": url, "git_commit_id": commit}
+    return encode(datasets).encode()
+
+
+def unpinned(content: bytes, url: str, commits: Collection[str]) -> bytes:
+    """The registry `content` with the tasks of the git repository `url` at one of `commits` as its own again."""
+    datasets = _decoded(content)
+    for entry in _entries(datasets):
+        if entry.get("git_url") == url and entry.get("git_commit_id") in commits:
+            del entry["git_url"], entry["git_commit_id"]
+    return encode(datasets).encode()
+
+
+def pins(content: bytes, url: str) -> set[str]:
+    """The commits of the git repository `url` that the registry `content` names. Raises `ValueError`."""
+    entries = _entries(_decoded(content))
+    return {str(entry.get("git_commit_id")) for entry in entries if entry.get("git_url") == url}
+
+
+def places(content: bytes) -> set[str]:
+    """The paths of the tasks that the registry `content` lists. Raises `ValueError`."""
+    return {posixpath.normpath(entry["path"]) for entry in _entries(_decoded(content))}
+
+
+def _decoded(content: bytes) -> list[dict[str, Any]]:
+    """The registry as it stands, keys that `Dataset` does not know included."""
+    msgspec.json.decode(content, type=list[Dataset])
+    datasets: list[dict[str, Any]] = json.loads(content)
+    return datasets
+
+
+def _entries(datasets: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for dataset in datasets:
+        yield from dataset["tasks"]
+
+
+def encode(datasets: Sequence[Mapping[str, Any]]) -> str:
+    """The text of a registry."""
+    return json.dumps(datasets, ensure_ascii=False, indent=2) + "\n"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from envconvert.formats import losses
-from envconvert.formats.files import UnreadableSourceError
+from envconvert.formats.files import UnreadableSourceError, is_lfs_pointer
 from envconvert.formats.harbor.finding import FoundTask
 from envconvert.formats.losses import Loss
 
@@ -123,6 +123,9 @@ def _opened(file: Path) -> "ParquetFile":
         # a buffer, else a group's whole column would be read at once
         return ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
     except (pyarrow.ArrowException, OSError) as error:
+        if file.is_file() and is_lfs_pointer(file):
+            reason = "it is a Git LFS pointer, and not the Parquet file that it stands for"
+            raise UnreadableSourceError(file, f"{reason}; {losses.LFS_POINTER.hint}") from None
         raise UnreadableSourceError(file, f"it is no Parquet file: {_reason(error)}; mend or remove it") from None
 
 

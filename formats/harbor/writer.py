@@ -5,9 +5,10 @@ a containerised task on disk call `write_folder` too.
 """
 
 import datetime
-import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files as resources
 from typing import Any
 
 import msgspec
@@ -15,10 +16,13 @@ import tomli_w
 
 from envconvert.formats import losses
 from envconvert.formats.files import Target, Tree, UnsafeTreeError, walk
-from envconvert.formats.harbor import tables
+from envconvert.formats.harbor import registry, tables
 from envconvert.formats.harbor.digest import package_digest
 from envconvert.formats.harbor.reader import NAME
+from envconvert.formats.harbor.registry import HEAD
+from envconvert.formats.harbor.runner.shards import shard
 from envconvert.formats.losses import Ledger, Loss
+from envconvert.formats.repository import TASKS, SharedTasks, address
 from envconvert.formats.taskset import (
     Act,
     Artifact,
@@ -49,11 +53,19 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     digest: str = ""
 
 
+def task_path(id: str, *, sharded: bool) -> str:
+    """Where the folder of a task stands; `sharded` where there are more than one folder may hold."""
+    return f"{TASKS}/{shard(id)}/{id}" if sharded else f"{TASKS}/{id}"
+
+
 def write_task(task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> Written | None:
     """Write `task` to `tasks/<id>/`."""
-    folder = write_folder(task, target, f"tasks/{task.id}", ledger)
-    if folder is None:
-        return None
+    folder = write_folder(task, target, f"{TASKS}/{task.id}", ledger)
+    return None if folder is None else listed(task, taskset, folder, ledger)
+
+
+def listed(task: Task, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
+    """What is listed of `task`, which was written to `folder`."""
     if task.package is None:
         return Written(task.id)
     files = carried_files(task)
@@ -67,11 +79,26 @@ def write_task(task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> 
         return Written(task.id)
 
 
-def write_rest(taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Written]) -> None:
-    """Write registry.json and dataset.toml."""
+def write_rest(
+    taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Written], shared: SharedTasks | None = None
+) -> None:
+    """Write registry.json and dataset.toml, which list only the tasks that are written as Harbor."""
     tasks = list(written)
-    target.write("registry.json", _registry(taskset, tasks))
+    sharded = shared is not None and shared.sharded
+    target.write("registry.json", _registry(taskset, tasks, sharded=sharded))
     target.write("dataset.toml", _dataset(taskset, tasks))
+
+
+def commands(taskset: Taskset, example: str) -> str:
+    """Shell lines that run `example` of a repository on the Hub."""
+    dataset = f"{taskset.name.rpartition('/')[2]}@{taskset.version or HEAD}"
+    return "\n".join(
+        (
+            "uv pip install 'harbor==0.25.0'",
+            f"harbor run --repo {address(taskset.name)} --dataset {shlex.quote(dataset)} \\",
+            f"    --include-task-name {shlex.quote(example)} --agent oracle",
+        )
+    )
 
 
 def losses_of(task: Task, taskset: Taskset) -> Iterator[Loss]:
@@ -118,6 +145,13 @@ def write_folder(task: Task, target: Target, path: str, ledger: Ledger) -> Targe
         return None
     ledger.written += 1
     return folder
+
+
+def write_runner(target: Target, path: str) -> None:
+    """Write the code that runs task folders in containers to `path`, as a package of Python."""
+    for source in sorted((resources(__package__) / "runner").iterdir(), key=lambda source: source.name):
+        if source.name.endswith(".py"):
+            target.write(f"{path}/{source.name}", source.read_bytes())
 
 
 def _fill(folder: Target, task: Task) -> None:
@@ -305,15 +339,15 @@ def _artifact(item: str | Artifact) -> str | tables.ArtifactTable:
     )
 
 
-def _registry(taskset: Taskset, tasks: list[Written]) -> str:
+def _registry(taskset: Taskset, tasks: list[Written], *, sharded: bool) -> str:
     """Paths are relative to where `harbor run` is called, or to the repository that `--repo` names."""
     dataset = {
         "name": taskset.name.rpartition("/")[2],
-        "version": taskset.version or "head",
+        "version": taskset.version or HEAD,
         "description": taskset.description,
-        "tasks": [{"name": task.id, "path": f"tasks/{task.id}"} for task in tasks],
+        "tasks": [{"name": task.id, "path": task_path(task.id, sharded=sharded)} for task in tasks],
     }
-    return json.dumps([dataset], ensure_ascii=False, indent=2) + "\n"
+    return registry.encode([dataset])
 
 
 def _dataset(taskset: Taskset, tasks: list[Written]) -> str:

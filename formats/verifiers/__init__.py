@@ -4,7 +4,8 @@
     README.md
     <module>/__init__.py        exports one Taskset and one Env
             /taskset.jsonl      what the task folders do not say: name, reward key
+            /runner/            runs a task folder in containers (formats/harbor/runner)
             /tasks/<id>/        Harbor task folders, carried unchanged
 
-The module's code is the same for every taskset: `package/`, copied as it stands.
+The module's code is the same for every taskset: `package/` and the runner, copied as they stand.
 """

@@ -1,5 +1,6 @@
 """Verifiers packages that envconvert wrote, read back: the same bytes, modes, links and empty folders."""
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ from envconvert.formats.harbor import reader as harbor
 from envconvert.formats.harbor.tables import AuthorTable
 from envconvert.formats.losses import printable
 from envconvert.formats.names import is_taskset_name
+from envconvert.formats.repository import TASKS
 from envconvert.formats.taskset import Author, Select, Taskset, TasksetSource, every
 
 
@@ -22,6 +24,8 @@ class Header(msgspec.Struct, kw_only=True):
     authors: list[AuthorTable] = []
     keywords: list[str] = []
     reward_key: str = "reward"
+    left_out: frozenset[str] = frozenset()
+    """Ids of tasks that stand beside the package's own, for other formats."""
 
 
 def find(source: Path) -> Path | None:
@@ -29,8 +33,20 @@ def find(source: Path) -> Path | None:
     found = sorted(
         path.parent for path in [source / "taskset.jsonl", *source.glob("*/taskset.jsonl")] if path.is_file()
     )
-    modules = [folder for folder in found if (folder / "tasks").is_dir() and (folder / "__init__.py").is_file()]
+    modules = [
+        folder
+        for folder in found
+        if tasks_of(folder).is_dir()
+        and (folder / "__init__.py").is_file()
+        and not (folder / "openenv.yaml").is_file()  # it is an OpenEnv package
+    ]
     return modules[0] if len(modules) == 1 else None
+
+
+def tasks_of(module: Path) -> Path:
+    """The task folders of the package whose module is `module`: its own, else those of its repository."""
+    own = module / TASKS
+    return own if own.is_dir() else module.parent.parent / TASKS
 
 
 def detect(source: Path) -> bool:
@@ -65,8 +81,12 @@ def read(
             f"its name {header.name!r} is not ORG/NAME of ASCII letters, digits, `-`, `_` and `.`; correct it there"
         )
         raise UnreadableSourceError(module / "taskset.jsonl", reason)
+
+    def offered(ids: Sequence[str]) -> Collection[str]:
+        return select([id for id in ids if id not in header.left_out])
+
     tasks = harbor.read(
-        module / "tasks", name=name or header.name, reward_key=reward_key or header.reward_key, select=select
+        tasks_of(module), name=name or header.name, reward_key=reward_key or header.reward_key, select=offered
     )
     return msgspec.structs.replace(
         tasks,

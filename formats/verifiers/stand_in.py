@@ -5,8 +5,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
-_REPLY = {
+_REPLY: dict[str, Any] = {
     "id": "stand-in",
     "object": "chat.completion",
     "created": 0,
@@ -30,12 +31,22 @@ def stand_in() -> Iterator[str]:
         thread.join()
 
 
+def _stream() -> bytes:
+    """The reply as server-sent events: the message as one chunk, the end as another."""
+    [choice] = _REPLY["choices"]
+    begin = {"index": 0, "delta": choice["message"], "finish_reason": None}
+    end = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
+    chunks = [{**_REPLY, "object": "chat.completion.chunk", "choices": [part]} for part in (begin, end)]
+    return b"".join(b"data: %s\n\n" % event for event in [*(json.dumps(chunk).encode() for chunk in chunks), b"[DONE]"])
+
+
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = json.dumps(_REPLY).encode()
+        asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        streamed = bool(asked.get("stream"))
+        body = _stream() if streamed else json.dumps(_REPLY).encode()
         self.send_response(200)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", "text/event-stream" if streamed else "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -1,9 +1,8 @@
 """The taskset written as a Verifiers package."""
 
 import json
-import keyword
 import re
-import sys
+import shlex
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -13,42 +12,14 @@ import tomli_w
 from jinja2 import Environment, StrictUndefined
 
 from envconvert.formats.files import Target
-from envconvert.formats.harbor.writer import write_folder
+from envconvert.formats.harbor.writer import write_folder, write_runner
 from envconvert.formats.losses import Ledger, Loss
+from envconvert.formats.names import module_name
+from envconvert.formats.repository import TASKS, SharedTasks, address
 from envconvert.formats.taskset import Task, Taskset
 from envconvert.formats.verifiers import fidelity
 
 _RELEASE = "0.4.0"
-
-# A module of one of these names would hide, or be hidden by, what Verifiers or Python imports under it.
-_BUILT_IN = {"harbor", "nemo_gym", "openenv", "textarena", "verifiers", "pydantic", "datasets", "openai", "envconvert"}
-_LIBRARY = set(sys.stdlib_module_names) | {
-    # in some of Python 3.11 to 3.14 only: the same name is prefixed on all of them
-    *(
-        "_zstd",
-        "aifc",
-        "annotationlib",
-        "asynchat",
-        "asyncore",
-        "audioop",
-        "cgi",
-        "cgitb",
-        "chunk",
-        "compression",
-        "crypt",
-    ),
-    *("distutils", "imghdr", "imp", "mailcap", "msilib", "nis", "nntplib", "ossaudiodev", "pipes", "smtpd", "sndhdr"),
-    *("spwd", "sunau", "telnetlib", "uu", "xdrlib", "lib2to3"),
-    "test",  # part of the library, and in no list of it
-}
-
-
-def module_name(name: str) -> str:
-    """The module of the taskset ORG/NAME: NAME in lower case with `_`, prefixed `env_` where that name is taken."""
-    module = re.sub(r"[^a-z0-9_]", "_", name.rpartition("/")[2].lower())
-    if not module.isidentifier() or keyword.iskeyword(module) or module in _BUILT_IN | _LIBRARY:
-        return f"env_{module}"
-    return module
 
 
 def losses_of(task: Task, taskset: Taskset) -> Iterator[Loss]:
@@ -58,11 +29,18 @@ def losses_of(task: Task, taskset: Taskset) -> Iterator[Loss]:
 
 def write_task(task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> str | None:
     """Write `task` to the package's `tasks/<id>/`; its id."""
-    folder = write_folder(task, target, f"{module_name(taskset.name)}/tasks/{task.id}", ledger)
-    return None if folder is None else task.id
+    folder = write_folder(task, target, f"{module_name(taskset.name)}/{TASKS}/{task.id}", ledger)
+    return None if folder is None else listed(task, taskset, folder, ledger)
 
 
-def write_rest(taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[str]) -> None:
+def listed(task: Task, taskset: Taskset, folder: Target, ledger: Ledger) -> str:
+    """The id of `task`."""
+    return task.id
+
+
+def write_rest(
+    taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[str], shared: SharedTasks | None = None
+) -> None:
     """Write the package around its tasks."""
     module = module_name(taskset.name)
     ids = iter(written)
@@ -72,7 +50,8 @@ def write_rest(taskset: Taskset, target: Target, ledger: Ledger, written: Iterab
     package = files(__package__) / "package"
     for source in _sources(package):
         target.write(f"{module}/{source.name}", source.read_bytes())
-    target.write(f"{module}/taskset.jsonl", _header(taskset))
+    write_runner(target, f"{module}/runner")
+    target.write(f"{module}/taskset.jsonl", _header(taskset, shared))
     values: dict[str, Any] = {
         "name": taskset.name,
         "module": module,
@@ -82,12 +61,25 @@ def write_rest(taskset: Taskset, target: Target, ledger: Ledger, written: Iterab
         "release": _RELEASE,
         "tasks": ledger.written,
         "example": example,
-        "repository": re.sub(r"[^a-z0-9]+", "_", module).strip("_"),  # as package/build_context.py names images
+        "repository": re.sub(r"[^a-z0-9]+", "_", module).strip("_"),  # as runner/build_context.py names images
         "reward_key": taskset.reward.key,
+        "shared": shared is not None,
     }
     for name in ("pyproject.toml", "README.md"):
         template = (package / f"{name}.jinja").read_text("utf-8")
         target.write(name, _ENVIRONMENT.from_string(template).render(values))
+
+
+def commands(taskset: Taskset, example: str) -> str:
+    """Shell lines that run `example` of a repository on the Hub."""
+    source = f"git+{address(taskset.name)}#subdirectory=verifiers"
+    return "\n".join(
+        (
+            f"uv pip install {shlex.quote(source)}",
+            f"vf-eval {module_name(taskset.name)} --env.agent.runtime.type docker --no-push \\",
+            f'    --select.include.ids {shlex.quote(example)} --model "$MODEL" --client.base-url "$LLM_URL"',
+        )
+    )
 
 
 _ENVIRONMENT = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False)
@@ -98,8 +90,8 @@ def _sources(package: Traversable) -> list[Traversable]:
     return sorted((item for item in package.iterdir() if item.name.endswith(".py")), key=lambda item: item.name)
 
 
-def _header(taskset: Taskset) -> str:
-    header = {
+def _header(taskset: Taskset, shared: SharedTasks | None) -> str:
+    header: dict[str, Any] = {
         "name": taskset.name,
         "version": taskset.version,
         "description": taskset.description,
@@ -108,6 +100,8 @@ def _header(taskset: Taskset) -> str:
         "keywords": list(taskset.keywords),
         "reward_key": taskset.reward.key,
     }
+    if shared is not None:
+        header["left_out"] = list(shared.left_out)
     return json.dumps(header, ensure_ascii=False) + "\n"
 
 

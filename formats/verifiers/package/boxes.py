@@ -1,46 +1,41 @@
 """The containers of a task, the agent's and the tests' own: provided, started, and taken down again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import verifiers.v1 as vf
 from verifiers.v1.runtimes import DockerConfig, provision_runtime
 
-from . import compose, container, images, network
-from .build_context import image_tag
-from .folder import Definition
-from .task_toml import EVERY_HOST, Allowed, Environment
-from .variables import resolve
+from . import compose, network
+from .machine import RuntimeMachine
+from .runner import container, images
+from .runner.build_context import image_tag
+from .runner.docker import DockerMachine
+from .runner.folder import Definition
+from .runner.machine import Box
+from .runner.task_toml import EVERY_HOST, Allowed, Environment
+from .runner.variables import resolve
 
 MODULE = Path(__file__).parent.name
 START = "/"
 """Where a container starts: verifiers would make a folder that is missing (runtimes/docker), and this one never is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A running container, and the containers of the services around it by name, where a compose file has some."""
-
-    main: vf.Runtime
-    services: Mapping[str, str] = field(default_factory=dict)
-    stop_main: Callable[[], Awaitable[None]] | None = None
-    """Ends whatever still runs in `main`; None where there are no other services."""
-
-    def container(self, service: str | None) -> str | None:
-        """The id of the container of `service` (None is the agent's); None where there is no such service."""
-        return str(self.main.info.id) if service in (None, compose.MAIN) else self.services.get(service)
+def runtime_of(box: Box) -> vf.Runtime:
+    """The agent's container as verifiers knows it."""
+    return cast(RuntimeMachine, box.main).runtime
 
 
 def image_name(definition: Definition) -> str:
     """What the image of the container is called on this machine, once it has been provided."""
-    if definition.has_dockerfile or definition.has_compose:
+    if definition.has_compose:
         return image_tag(MODULE, definition.folder, definition.docker_image)
-    return str(definition.docker_image)
+    return images.image_of(definition, MODULE, "").name
 
 
 def resources(environment: Environment) -> vf.TaskResources:
@@ -67,17 +62,11 @@ def docker_config(definition: Definition, allowed: Allowed = EVERY_HOST) -> Dock
 
 def provide(definition: Definition, taskset: str, *, trusted: bool) -> Future[None]:
     """Have the image brought to this machine, or built, once in this process."""
-    name = image_name(definition)
     if definition.has_compose:
+        name = image_name(definition)
         return images.once(name, lambda: asyncio.run(_build_services(definition, name, taskset, trusted)))
-    image = images.Image(
-        name=name,
-        docker_image=definition.docker_image,
-        context=definition.folder if definition.has_dockerfile else None,
-        taskset=taskset,
-        timeout=definition.environment.build_timeout_sec,
-    )
-    return images.once(name, partial(images.provide, image))
+    image = images.image_of(definition, MODULE, taskset)
+    return images.once(image.name, partial(images.provide, image))
 
 
 async def _build_services(definition: Definition, name: str, taskset: str, trusted: bool) -> None:
@@ -98,13 +87,14 @@ async def provided(definition: Definition, taskset: str, *, trusted: bool) -> No
 
 @asynccontextmanager
 async def services(definition: Definition, config: DockerConfig, taskset: str, *, trusted: bool) -> AsyncIterator[Box]:
-    """The services of a compose file, as they come up; `container.prepare` is still to be done."""
+    """The services of a compose file, as they come up; `prepare` is still to be done."""
     await provided(definition, taskset, trusted=trusted)
     async with (
         compose.configured(definition, image_name(definition), config, taskset, trusted=trusted) as project,
         project.up() as (runtime, containers),
     ):
-        yield Box(runtime, containers, project.stop_main)
+        machines = {service: DockerMachine(id) for service, id in containers.items()}
+        yield Box(RuntimeMachine(runtime), machines, project.stop_main)
 
 
 @asynccontextmanager
@@ -114,14 +104,14 @@ async def opened(definition: Definition, allowed: Allowed, taskset: str, *, trus
     env = resolve("environment.env", definition.environment.env)
     if definition.has_compose:
         async with services(definition, config, taskset, trusted=trusted) as box:
-            box.main.env = env
-            await prepare(box.main, definition)
+            runtime_of(box).env = env
+            await prepare(runtime_of(box), definition)
             yield box
         return
     await provided(definition, taskset, trusted=trusted)
     async with provision_runtime(config, env=env) as runtime:
         await prepare(runtime, definition)
-        yield Box(runtime)
+        yield Box(RuntimeMachine(runtime))
 
 
 async def prepare(runtime: vf.Runtime, definition: Definition) -> None:
@@ -129,4 +119,10 @@ async def prepare(runtime: vf.Runtime, definition: Definition) -> None:
     image = await asyncio.to_thread(images.inspect, str(runtime.config.image))
     chosen = runtime.config.workdir  # ours, the image's, or what the person running chose (utils/compile.py)
     theirs = None if chosen == START or definition.has_compose else chosen
-    await container.prepare(runtime, definition, image, theirs)
+    machine = RuntimeMachine(runtime)
+    machine.workdir = image.workdir
+    if image.entrypoint and not definition.has_compose:  # where the engine has started it
+        # With the command that Harbor's Compose file gives it, beside verifiers' own. The output goes nowhere: in
+        # Harbor, too, it is in no file that the agent or the tests could read.
+        await runtime.run_background([*image.entrypoint, "sh", "-c", "sleep infinity"], {}, "/dev/null")
+    await container.prepare(machine, definition, theirs or definition.environment.workdir or image.workdir)

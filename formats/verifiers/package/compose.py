@@ -22,11 +22,10 @@ from verifiers.v1.runtimes.base import SERVICE_PORT
 from verifiers.v1.runtimes.container import cli
 from verifiers.v1.utils.aio import run_shielded
 
-from . import images
-from .folder import Definition
-from .variables import resolve
-
-MAIN = "main"
+from .runner import images
+from .runner.folder import Definition
+from .runner.machine import MAIN
+from .runner.variables import resolve
 
 
 class ComposeError(RuntimeError):

@@ -6,11 +6,12 @@ from contextlib import AsyncExitStack, suppress
 import verifiers.v1 as vf
 from verifiers.v1.utils.compile import resolve_runtime_config
 
-from . import boxes, conversation, images, network, steps
+from . import boxes, conversation, network, steps
 from .conversation import Course
-from .folder import Folder, Turn
+from .runner.folder import Folder, Turn
+from .runner.task_toml import EVERY_HOST
 from .task import FolderTask, manifest, require_docker
-from .task_toml import EVERY_HOST
+from .users import user_name
 
 
 class FolderEnvConfig(vf.SingleAgentEnvConfig):
@@ -56,8 +57,8 @@ class FolderEnv(vf.SingleAgentEnv, vf.Env[FolderEnvConfig]):
                 config = resolve_runtime_config(agents.agent.runtime_config, task)
                 started = boxes.services(folder.definition, config, manifest().name, trusted=trusted)
                 box = await stack.enter_async_context(started)
-            runtime = box and box.main
-            user = await self._user_name(task.data.image, folder.turns[0])
+            runtime = None if box is None else boxes.runtime_of(box)
+            user = await user_name(task.data.image, folder.turns[0])
             task = task.in_box(box).with_data(agent_user=user)
             if folder.has_steps:
                 await self._play_steps(task, folder, agents.agent, runtime)
@@ -77,7 +78,7 @@ class FolderEnv(vf.SingleAgentEnv, vf.Env[FolderEnvConfig]):
             box = task.box(task.live)
 
             async def act(turn: Turn) -> bool:
-                course.user = await self._user_name(task.data.image, turn)
+                course.user = await user_name(task.data.image, turn)
                 course.allowed = network.within(agent.runtime_config, turn.allowed)
                 message = None if turn is folder.turns[0] else turn.instruction
                 limit = asyncio.timeout(turn.seconds)
@@ -98,14 +99,7 @@ class FolderEnv(vf.SingleAgentEnv, vf.Env[FolderEnvConfig]):
                 return await task.grade(box, folder, turn, trace.id)
 
             with suppress(_AgentFailedError):  # the trace has the error, and closes without a reward
-                await steps.play(task.live, folder, trace.state, act, graded)
-
-    async def _user_name(self, image: str, turn: Turn) -> str | None:
-        """Who the agent runs as. Harbor takes a uid, verifiers only a name of the image's /etc/passwd (rollout.py)."""
-        user = None if turn.user is None else str(turn.user)
-        if user is not None and user.isdecimal():
-            return await asyncio.to_thread(images.user_name, image, int(user))
-        return user
+                await steps.play(box.main, folder, trace.state, act, graded)
 
 
 class _AgentFailedError(Exception):

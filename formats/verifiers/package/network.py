@@ -7,7 +7,7 @@ HTTPS through it, and nothing else is.
 import verifiers.v1 as vf
 from verifiers.v1.runtimes import DockerConfig
 
-from .task_toml import EVERY_HOST, Allowed
+from .runner.task_toml import EVERY_HOST, Allowed
 
 
 async def allow(runtime: vf.Runtime, allowed: Allowed, routes: list[str] | None = None) -> None:

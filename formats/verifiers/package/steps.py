@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 import verifiers.v1 as vf
 from pydantic import BaseModel, Field
 
-from . import container
-from .folder import Folder, Turn
-from .grading import GradingError
+from .runner import container
+from .runner.folder import Folder, Turn
+from .runner.grading import GradingError
+from .runner.machine import Machine
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ Act = Callable[[Turn], Awaitable[bool]]
 Grade = Callable[[Turn], Awaitable[dict[str, float]]]
 
 
-async def play(runtime: vf.Runtime, folder: Folder, state: StepsState, act: Act, grade: Grade) -> None:
+async def play(machine: Machine, folder: Folder, state: StepsState, act: Act, grade: Grade) -> None:
     """Take the steps in order, until one cannot begin, leaves no reward or less than it must; record them in `state`.
 
     Raises:
@@ -52,7 +53,7 @@ async def play(runtime: vf.Runtime, folder: Folder, state: StepsState, act: Act,
         record = StepRecord(name=turn.name)
         state.steps.append(record)
         try:
-            await _begin(runtime, turn, clear=shared)
+            await _begin(machine, turn, clear=shared)
         except (NotReadyError, container.HealthcheckError) as error:
             record.error = str(error)
             break
@@ -71,23 +72,22 @@ async def play(runtime: vf.Runtime, folder: Folder, state: StepsState, act: Act,
             logger.warning("%s: step %s: %s", folder.name, record.name, record.error)
 
 
-async def _begin(runtime: vf.Runtime, turn: Turn, *, clear: bool) -> None:
+async def _begin(machine: Machine, turn: Turn, *, clear: bool) -> None:
     """Bring the container into the state in which the step begins; `clear` removes the tests of the one before."""
-    await container.empty(runtime, "/logs/agent")
+    await container.empty(machine, "/logs/agent")
     if clear:
-        await container.empty(runtime, "/logs/verifier")
-        await container.empty(runtime, "/tests", writable=False)
-    user = container.as_user(runtime, turn.user)
+        await container.empty(machine, "/logs/verifier")
+        await container.empty(machine, "/tests", writable=False)
     if turn.workdir is not None:
-        workdir = str(runtime.config.workdir)
-        await container.upload(runtime, turn.workdir, workdir)
+        workdir = machine.workdir
+        await machine.put(turn.workdir, workdir)
         if (turn.workdir / "setup.sh").exists():
-            result = await user.run(["bash", f"{workdir.rstrip('/')}/setup.sh"], {})
+            result = await machine.run(["bash", f"{workdir.rstrip('/')}/setup.sh"], user=turn.user)
             if result.exit_code != 0:
                 said = (result.stderr or result.stdout).strip()[-1000:]
                 raise NotReadyError(f"setup.sh exited {result.exit_code}: {said}")
     if turn.healthcheck is not None:
-        await container.wait_until_healthy(user, turn.healthcheck)
+        await container.wait_until_healthy(machine, turn.healthcheck, turn.user)
 
 
 def below(rewards: dict[str, float], minimum: dict[str, float]) -> bool:

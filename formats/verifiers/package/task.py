@@ -5,20 +5,25 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import verifiers.v1 as vf
 from pydantic import BaseModel, Field
 
-from . import boxes, container, reference, steps, tools, trajectory
-from .boxes import MODULE, Box
-from .folder import Folder, FolderError, Turn, read
-from .grading import GradingError, designated, grade
+from . import boxes, steps, tools, trajectory
+from .boxes import MODULE
+from .machine import RuntimeMachine
+from .runner import container, reference
+from .runner.folder import Folder, FolderError, Turn
+from .runner.grading import GradingError, designated, grade
+from .runner.machine import Box
+from .runner.shards import task_folder
+from .runner.task_toml import EVERY_HOST, McpServer
+from .runner.variables import resolve
 from .steps import StepsState
-from .task_toml import EVERY_HOST, McpServer
-from .variables import resolve
+from .supported import read
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +35,8 @@ class Manifest(BaseModel):
 
     name: str = MODULE
     reward_key: str = "reward"
+    left_out: frozenset[str] = frozenset()
+    """Tasks that stand in the repository for other frameworks only."""
 
 
 @cache
@@ -40,8 +47,12 @@ def manifest() -> Manifest:
 
 
 def tasks_root(path: Path | None) -> Path:
-    """The folder of the task folders: `path`, or the package's own."""
-    return path or _PACKAGE / "tasks"
+    """The folder of the task folders: `path`, else the package's own, else that of the repository around the package.
+
+    A repository for several frameworks has its tasks in one place, two folders above this one.
+    """
+    own = _PACKAGE / "tasks"
+    return path or (own if own.is_dir() else _PACKAGE.parents[1] / "tasks")
 
 
 class FolderTaskData(vf.TaskData):
@@ -137,11 +148,11 @@ class FolderTask(vf.Task[FolderTaskData, StepsState, FolderTaskConfig]):
 
     def read_folder(self) -> Folder:
         """The task's folder as it is now; a task that comes out of a trace or another process finds it again here."""
-        return read(tasks_root(self.config.path) / self.data.folder)
+        return read(task_folder(tasks_root(self.config.path), self.data.folder))
 
     def in_box(self, box: Box | None) -> "FolderTask":
         """This task for one rollout, in `box` if that is not to be verifiers' own container."""
-        task: FolderTask = self.with_data() if box is None else self.with_data(image=box.main.config.image)
+        task: FolderTask = self.with_data() if box is None else self.with_data(image=boxes.runtime_of(box).config.image)
         task._services = box
         return task
 
@@ -178,11 +189,12 @@ class FolderTask(vf.Task[FolderTaskData, StepsState, FolderTaskConfig]):
         except FolderError as error:
             raise FolderError(f"{folder.name}: {error}") from None
         if (check := folder.config.environment.healthcheck) is not None:
-            await container.wait_until_healthy(runtime, check)
+            await container.wait_until_healthy(RuntimeMachine(runtime), check)
 
     def box(self, runtime: vf.Runtime) -> Box:
         """The agent's container, seen as `runtime`, and the services around it."""
-        return Box(runtime) if self._services is None else replace(self._services, main=runtime)
+        machine = RuntimeMachine(runtime)
+        return Box(machine) if self._services is None else replace(self._services, main=machine)
 
     @asynccontextmanager
     async def _box(self, runtime: vf.Runtime, folder: Folder) -> AsyncIterator[Box]:
@@ -193,8 +205,9 @@ class FolderTask(vf.Task[FolderTaskData, StepsState, FolderTaskConfig]):
             config = boxes.docker_config(folder.definition)
             trusted = self.config.trust_compose
             async with boxes.services(folder.definition, config, manifest().name, trusted=trusted) as box:
-                box.main.env = runtime.env
-                await self._prepare(box.main, folder)
+                main = boxes.runtime_of(box)
+                main.env = runtime.env
+                await self._prepare(main, folder)
                 yield box
 
     async def grade(self, box: Box, folder: Folder, turn: Turn, rollout: str | None) -> dict[str, float]:
@@ -202,8 +215,8 @@ class FolderTask(vf.Task[FolderTaskData, StepsState, FolderTaskConfig]):
         keep = self.config.artifacts
         if keep is not None and rollout is not None:
             keep = keep / folder.name / rollout / turn.name
-        trusted = self.config.trust_compose
-        return await grade(box, folder, turn, manifest().name, trusted=trusted, keep=keep if rollout else None)
+        opened = partial(boxes.opened, taskset=manifest().name, trusted=self.config.trust_compose)
+        return await grade(box, folder, turn, opened, keep if rollout else None)
 
     @vf.reward  # type: ignore[untyped-decorator]  # verifiers is not marked as typed
     async def reward(self, trace: vf.Trace, runtime: vf.Runtime) -> dict[str, float]:
@@ -270,7 +283,7 @@ class FolderTask(vf.Task[FolderTaskData, StepsState, FolderTaskConfig]):
         turn = next(turn for turn in folder.turns if turn.name == (step or ""))
         if folder.has_steps and turn.solution is None:
             return None
-        return await reference.play(runtime, folder, turn)
+        return await reference.play(RuntimeMachine(runtime), folder, turn)
 
     def _reward_key(self) -> str:
         return self.config.reward_key or manifest().reward_key

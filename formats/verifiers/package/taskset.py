@@ -1,15 +1,16 @@
 """The taskset: the Harbor task folders in a folder."""
 
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import verifiers.v1 as vf
 from pydantic import model_validator
 
-from .folder import FolderError, read
-from .task import FolderTask, FolderTaskConfig, task_data, tasks_root
+from .runner.folder import FolderError
+from .runner.shards import task_folder, task_ids
+from .supported import read
+from .task import FolderTask, FolderTaskConfig, manifest, task_data, tasks_root
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +40,13 @@ class FolderTaskset(vf.Taskset[FolderTask, FolderTasksetConfig]):
             FolderError: there is not a single task.
         """
         root = tasks_root(self.config.path)
-        names = sorted((entry.name for entry in os.scandir(root) if entry.is_dir()), key=os.fsencode)
+        left_out = manifest().left_out if self.config.path is None else frozenset()
         empty = True
-        for name in names:
+        for name in task_ids(root):
+            if name in left_out:
+                continue
             try:
-                data = task_data(read(root / name))
+                data = task_data(read(task_folder(root, name)))
             except (OSError, ValueError) as error:
                 logger.warning("the task %r is left out: %s", name, error)
                 continue

@@ -22,8 +22,8 @@ from pydantic import BaseModel
 from verifiers.v1.runtimes.docker.egress import is_loopback_host
 from verifiers.v1.tasksets.harbor.toolset import HarborMCPConfig, HarborMCPToolset
 
-from .task_toml import McpServer
-from .variables import fill
+from .runner.task_toml import McpServer
+from .runner.variables import fill
 
 # Reads and writes a connection that is made inside the container; bash is all that it needs there.
 _RELAY = 'exec 3<>"/dev/tcp/$0/$1" || exit 1; cat <&3 & reader=$!; cat >&3; kill "$reader"'

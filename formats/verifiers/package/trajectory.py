@@ -8,7 +8,7 @@ from typing import Any, Literal
 import verifiers.v1 as vf
 from pydantic import BaseModel, ValidationError
 
-from .folder import FolderError
+from .runner.folder import FolderError
 
 
 class _Call(BaseModel):

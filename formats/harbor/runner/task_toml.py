@@ -1,4 +1,4 @@
-"""What this package reads of a task.toml, with the types and defaults of harbor 0.25 (models/task/config.py)."""
+"""What is read of a task.toml, with the types and defaults of harbor 0.25 (models/task/config.py)."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ _SIZE = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([GMK])\s*", re.IGNORECASE)
 _MEBIBYTES = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
 
 Allowed = tuple[str, ...]
-"""The hosts that may be reached, as verifiers says it: `("*",)` is every host, `()` is none."""
+"""The hosts that may be reached: `("*",)` is every host, `()` is none."""
 
 EVERY_HOST: Allowed = ("*",)
 

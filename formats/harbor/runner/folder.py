@@ -1,4 +1,4 @@
-"""One Harbor task folder: what this package needs of it, or an error that says what to change.
+"""One Harbor task folder: what is needed to run it, or an error that says what to change.
 
 task.toml  instruction.md  environment/[Dockerfile|docker-compose.yaml]  tests/test.sh  [solution/solve.sh]
 with steps: steps/<name>/{instruction.md,[workdir/],[tests/],[solution/]}
@@ -20,11 +20,11 @@ from .task_toml import EVERY_HOST, Allowed, Artifact, Collect, Environment, Heal
 _CANARY = re.compile(r"^(<!--.*canary.*-->|#.*canary.*)$", re.IGNORECASE)
 _IMAGE = re.compile(r"[A-Za-z0-9]\S*")
 
-_HARBOR = "run this task with Harbor"
+HARBOR = "run this task with Harbor"
 
 
 class FolderError(ValueError):
-    """A task folder that is broken, or that asks for something this package does not do."""
+    """A task folder that is broken, or that asks for what cannot be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def read(path: Path) -> Folder:
     if not (path / "task.toml").is_file():
         raise FolderError("task.toml is missing; a Harbor task needs one, if only an empty one")
     folder = Folder(path, _read_config(path))
-    problem = next(_missing(folder), None) or next(_unsupported(folder), None)
+    problem = next(_missing(folder), None) or next(_foreign(folder), None)
     if problem is not None:
         raise FolderError(problem)
     for turn in folder.turns:
@@ -250,35 +250,17 @@ def _fault(fault: ErrorDetails) -> str:
     return f"{field}: {message}" if isinstance(value, dict | list) else f"{field} = {value!r}: {message}"
 
 
-def _unsupported(folder: Folder) -> Iterator[str]:
-    """Yield a sentence for everything that would make the task another task here than it is in Harbor."""
+def _foreign(folder: Folder) -> Iterator[str]:
+    """Yield a sentence for every container that is none of Linux."""
     tables = [("environment", folder.config.environment)]
     tables += [
         (path, verifier.environment) for path, verifier in _verifiers(folder) if verifier.environment is not None
     ]
     for path, table in tables:
         if table.os.lower() != "linux":
-            yield f"task.toml: {path}.os = {table.os!r} is not supported, only linux; {_HARBOR}"
+            yield f"task.toml: {path}.os = {table.os!r} is not supported, only linux; {HARBOR}"
         if table.tpu is not None:
-            yield f"task.toml: {path}.tpu = {table.tpu!r} is not supported; {_HARBOR}"
-    for turn in folder.turns:
-        where = f"step {turn.name!r}: " if turn.name else ""
-        for field, allowed in (("the agent", turn.allowed), ("the tests", turn.tests_allowed)):
-            if ranges := [host for host in allowed if "/" in host]:
-                yield f"task.toml: {where}{field} may reach the networks {ranges}; name hosts, or {_HARBOR}"
-        if turn.own is None and turn.tests_allowed != EVERY_HOST and turn.allowed == EVERY_HOST:
-            yield (
-                f"task.toml: {where}the tests' network is limited while the agent's, in the same container, is not; "
-                f'write verifier.environment_mode = "separate", or {_HARBOR}'
-            )
-        shared = [turn.allowed] if turn.own else [turn.allowed, turn.tests_allowed]
-        boxes = [(folder.definition, shared)] + ([(turn.own, [turn.tests_allowed])] if turn.own else [])
-        for definition, phases in boxes:
-            if definition.has_compose and any(allowed != EVERY_HOST for allowed in phases):
-                yield (
-                    f"task.toml: {where}the network is limited for the services of "
-                    f"{definition.folder.name}/docker-compose.yaml, which verifiers cannot do; {_HARBOR}"
-                )
+            yield f"task.toml: {path}.tpu = {table.tpu!r} is not supported; {HARBOR}"
 
 
 def _verifiers(folder: Folder) -> Iterator[tuple[str, Verifier]]:

@@ -6,18 +6,13 @@ that is in another's place is logged, and the tests judge what is there.
 
 import asyncio
 import logging
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from verifiers.v1.runtimes.container import cli
-
 from . import container
-from .boxes import Box
-from .compose import MAIN
 from .folder import Turn
+from .machine import MAIN, Box, MachineError
 from .task_toml import Artifact, Collect
 
 logger = logging.getLogger(__name__)
@@ -64,20 +59,23 @@ def _entries(turn: Turn) -> Iterator[Artifact]:
 
 
 async def _run(box: Box, hook: Collect) -> None:
+    machine = box.machine(hook.service)
+    if machine is None:
+        logger.warning("the command %r is not run: there is no service %s", hook.command, hook.service)
+        return
+    shell = "bash" if hook.service == MAIN else "sh"
     seconds = int(hook.timeout_sec) or None
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
-            if hook.service == MAIN:
-                result = await container.as_user(box.main, hook.user).run(["bash", "-c", hook.command], {})
-            else:
-                id = box.container(hook.service)
-                user = () if hook.user is None else ("--user", str(hook.user))
-                result = await cli("docker", "exec", *user, str(id), "sh", "-c", hook.command)
+            result = await machine.run([shell, "-c", hook.command], user=hook.user)
     except TimeoutError:
         if not limit.expired():
             raise
         logger.warning("the command %r in %s took longer than %s s", hook.command, hook.service, seconds)
+        return
+    except MachineError as error:
+        logger.warning("the command %r in %s is not run: %s", hook.command, hook.service, error)
         return
     if result.exit_code != 0:
         said = (result.stderr or result.stdout).strip()[-1000:]
@@ -85,62 +83,27 @@ async def _run(box: Box, hook: Collect) -> None:
 
 
 async def _take(box: Box, entry: Artifact, folder: Path, taken: list[Taken]) -> Taken | None:
-    id = box.container(entry.service)
+    machine = box.machine(entry.service)
     place = folder / (entry.destination or entry.source).lstrip("/")
     if any(place == t.path or place in t.path.parents or t.path in place.parents for t in taken):
         logger.warning("the artifact %s is left out: another one already stands at %s", entry.source, place)
         return None
-    if id is None:
+    if machine is None:
         logger.warning("the artifact %s is left out: there is no service %s", entry.source, entry.service)
         return None
-    is_folder = (await cli("docker", "exec", "--user", "root", id, "test", "-d", entry.source)).exit_code == 0
     try:
-        await asyncio.to_thread(_copy_out, id, entry, is_folder, place)
-    except container.ContainerError as error:
+        await machine.take(entry.source, place, entry.exclude)
+    except MachineError as error:
         logger.info("the artifact %s is left out: %s", entry.source, error)
         return None
     return Taken(entry.source, place)
-
-
-def _copy_out(id: str, entry: Artifact, is_folder: bool, place: Path) -> None:
-    if is_folder and entry.exclude:
-        excluded = [f"--exclude={pattern}" for pattern in entry.exclude]
-        command = ["docker", "exec", "--user", "root", id, "tar", "-cf", "-", *excluded, "-C", entry.source, "."]
-    else:
-        command = ["docker", "cp", f"{id}:{entry.source}{'/.' if is_folder else ''}", "-"]
-    target = place if is_folder else place.parent
-    target.mkdir(parents=True, exist_ok=True)
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as docker:
-        assert docker.stdout is not None
-        try:
-            with tarfile.open(fileobj=docker.stdout, mode="r|") as archive:
-                for member in archive:
-                    _extract(archive, member, target, None if is_folder else place.name)
-        except tarfile.ReadError:
-            pass  # nothing came, and docker says below why
-        except BaseException:
-            docker.kill()
-            raise
-        _, stderr = docker.communicate()
-    if docker.returncode != 0:
-        raise container.ContainerError(stderr.decode(errors="replace").strip())
-
-
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, name: str | None) -> None:
-    """Unpack one entry, with Python's filter for archives that are not trusted; `name` is another name for it."""
-    if name is not None:
-        member = member.replace(name=name, deep=False)
-    try:
-        archive.extract(member, target, filter="data")
-    except tarfile.FilterError as error:
-        logger.warning("%s is left out of an artifact: %s", member.name, error)
 
 
 async def put(box: Box, taken: list[Taken]) -> None:
     """Put the artifacts where they stood, into another container.
 
     Raises:
-        ContainerError: one cannot be copied.
+        MachineError: one cannot be copied.
     """
     for item in taken:
         if item.path.is_dir():
@@ -149,4 +112,4 @@ async def put(box: Box, taken: list[Taken]) -> None:
             parent = str(PurePosixPath(item.source).parent)
             await container.run_as_root(box.main, "mkdir", "-p", parent)
             await container.run_as_root(box.main, "chmod", "777", parent)
-        await container.upload(box.main, item.path, str(PurePosixPath("/") / item.source))
+        await box.main.put(item.path, str(PurePosixPath("/") / item.source))

@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import verifiers.v1 as vf
-
-from . import artifacts, boxes, ignores, network
-from .boxes import Box
-from .container import as_user, empty, run_as_root, upload
+from . import artifacts, ignores
+from .container import empty, run_as_root
 from .folder import Folder, Turn
+from .machine import Box, Machine, Opener
 from .variables import resolve
 
 _JSON = "/logs/verifier/reward.json"
@@ -30,12 +28,10 @@ class GradingError(RuntimeError):
     """The tests left no valid reward."""
 
 
-async def grade(
-    box: Box, folder: Folder, turn: Turn, taskset: str, *, trusted: bool, keep: Path | None
-) -> dict[str, float]:
+async def grade(box: Box, folder: Folder, turn: Turn, opened: Opener, keep: Path | None = None) -> dict[str, float]:
     """What comes between the agent's turn and its rewards: artifacts, tests, and every number they report, by name.
 
-    `keep` is the folder for the artifacts of the turn; None keeps none.
+    `opened` opens the tests' own container, where they have one; `keep` is the folder for the artifacts of the turn.
 
     Raises:
         GradingError: no valid reward within the limit of the tests.
@@ -50,20 +46,20 @@ async def grade(
                 await empty(box.main, "/logs/verifier")
                 await empty(box.main, "/tests", writable=False)
             # The agent's limits end here: the tests have their own, or none.
-            await network.allow(box.main, turn.tests_allowed)
+            await box.main.allow(turn.tests_allowed)
             return await _run_tests(box.main, folder, turn)
-        async with boxes.opened(turn.own, turn.tests_allowed, taskset, trusted=trusted) as own:
+        async with opened(turn.own, turn.tests_allowed) as own:
             await empty(own.main, "/logs/verifier")
             await artifacts.put(own, taken)
-            await network.allow(own.main, turn.tests_allowed)
+            await own.main.allow(turn.tests_allowed)
             return await _run_tests(own.main, folder, turn)
 
 
-async def _run_tests(runtime: vf.Runtime, folder: Folder, turn: Turn) -> dict[str, float]:
+async def _run_tests(machine: Machine, folder: Folder, turn: Turn) -> dict[str, float]:
     limit = asyncio.timeout(turn.tests_seconds)
     try:
         async with limit:
-            return await _verify(runtime, folder, turn)
+            return await _verify(machine, folder, turn)
     except TimeoutError:
         if limit.expired():
             raise GradingError(
@@ -73,28 +69,37 @@ async def _run_tests(runtime: vf.Runtime, folder: Folder, turn: Turn) -> dict[st
         raise
 
 
-async def _verify(runtime: vf.Runtime, folder: Folder, turn: Turn) -> dict[str, float]:
-    await run_as_root(runtime, "rm", "-f", "--", _TEXT, _JSON)
+async def _verify(machine: Machine, folder: Folder, turn: Turn) -> dict[str, float]:
+    await run_as_root(machine, "rm", "-f", "--", _TEXT, _JSON)
     for tests in turn.tests:
-        await upload(runtime, tests, "/tests", ignores.excluder(folder.path, tests))
-    root = runtime.with_user("root")
-    await root.run(["chmod", "+x", "/tests/test.sh"], {})  # where it is missing, that is said below
-    result = await as_user(runtime, turn.tests_user).run(
-        ["bash", "-c", f"(/tests/test.sh) > {_OUTPUT} 2>&1"], resolve("verifier.env", turn.tests_env)
-    )
+        await machine.put(tests, "/tests", ignores.excluder(folder.path, tests))
+    await machine.run(["chmod", "+x", "/tests/test.sh"], user="root")  # where it is missing, that is said below
+    command = ["bash", "-c", f"(/tests/test.sh) > {_OUTPUT} 2>&1"]
+    result = await machine.run(command, resolve("verifier.env", turn.tests_env), turn.tests_user)
     for path, parse in ((_JSON, parse_json), (_TEXT, parse_text)):
-        if (await root.run(["test", "-e", path], {})).exit_code == 0:
-            content = await root.read(path, max_bytes=_REWARD_BYTES)
+        if (text := await _read(machine, path)) is not None:
             try:
-                return parse(content.decode("utf-8"))
+                return parse(text)
             except ValueError as error:
                 raise GradingError(f"{folder.name}: {path} {error}") from None
-    output = await root.run(["tail", "-c", _OUTPUT_TAIL, _OUTPUT], {})
+    output = await machine.run(["tail", "-c", _OUTPUT_TAIL, _OUTPUT], user="root")
     said = (result.stderr + output.stdout + output.stderr).strip() or "(nothing)"
     raise GradingError(
         f"{folder.name}: tests/test.sh (exit status {result.exit_code}) wrote neither {_JSON} nor {_TEXT}. "
         f"The end of {_OUTPUT}:\n{said}"
     )
+
+
+async def _read(machine: Machine, path: str) -> str | None:
+    """What the tests wrote to `path`; None where there is nothing."""
+    if (await machine.run(["test", "-e", path], user="root")).exit_code != 0:
+        return None
+    text = await run_as_root(machine, "head", "-c", str(_REWARD_BYTES + 1), path)
+    if len(text) > _REWARD_BYTES:
+        raise GradingError(f"{path} holds more than {_REWARD_BYTES} bytes; it must hold the rewards only")
+    if "\ufffd" in text:
+        raise GradingError(f"{path} is not UTF-8: {_quoted(text)}")
+    return text
 
 
 def parse_json(text: str) -> dict[str, float]:
@@ -152,7 +157,4 @@ def designated(rewards: Mapping[str, float], reward_key: str) -> str:
         return reward_key
     if len(rewards) == 1:
         return next(iter(rewards))
-    raise GradingError(
-        f"no reward {reward_key!r} among {sorted(rewards)}; name the one that trains with "
-        "--env.taskset.task.reward-key (vf-validate: --taskset.task.reward-key)"
-    )
+    raise GradingError(f"no reward {reward_key!r} among {sorted(rewards)}; name the one that trains as the README says")

@@ -13,8 +13,10 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
+
+from .build_context import image_tag
+from .folder import Definition
 
 _LOG_TAIL = 4000  # bytes of a failed command's output that an error quotes
 
@@ -37,6 +39,19 @@ class Image:
     timeout: float
 
 
+def image_of(definition: Definition, repository: str, taskset: str) -> Image:
+    """The image of a container that no compose file describes; `repository` is what images built here are called."""
+    built = definition.has_dockerfile
+    tag = image_tag(repository, definition.folder, definition.docker_image) if built else str(definition.docker_image)
+    return Image(
+        name=tag,
+        docker_image=definition.docker_image,
+        context=definition.folder if built else None,
+        taskset=taskset,
+        timeout=definition.environment.build_timeout_sec,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
     """What an image says about its containers. Its USER needs no care: `docker exec` already runs as that user."""
@@ -52,8 +67,8 @@ _provided: dict[str, Future[None]] = {}
 def once(name: str, work: Callable[[], None]) -> Future[None]:
     """Do `work`, which provides the image `name`, unless it is under way or done. After a failure it is tried again.
 
-    The thread is a daemon of its own: verifiers removes containers in asyncio's few default threads
-    (runtimes/base.py, teardown), which builds of ten minutes would keep busy.
+    The thread is a daemon of its own: frameworks remove containers in asyncio's few default threads (verifiers
+    runtimes/base.py, teardown), which builds of ten minutes would keep busy.
     """
     with _lock:
         future = _provided.get(name)
@@ -169,23 +184,3 @@ def inspect(name: str) -> ImageConfig:
         raise ImageError(f"the image {name} cannot be inspected: {result.stderr.strip()}")
     config = json.loads(result.stdout)
     return ImageConfig(workdir=config.get("WorkingDir") or "/", entrypoint=tuple(config.get("Entrypoint") or ()))
-
-
-@cache
-def user_name(name: str, uid: int) -> str:
-    """The name of the user `uid` in the image `name`, which is on this machine.
-
-    Raises:
-        ImageError: the image has no such user.
-    """
-    result = _docker("run", "--rm", "--network", "none", "--entrypoint", "cat", name, "/etc/passwd")
-    if result.returncode != 0:
-        raise ImageError(f"/etc/passwd of the image {name} cannot be read: {result.stderr.strip()}")
-    for line in result.stdout.splitlines():
-        user, _, number, *_ = f"{line}:::".split(":")
-        if number == str(uid):
-            return user
-    raise ImageError(
-        f"[agent].user = {uid} of task.toml is no user of the image {name}; verifiers runs an agent only as a user of "
-        f"/etc/passwd with a home folder: add one to the Dockerfile (useradd --create-home --uid {uid} NAME)"
-    )

@@ -2,17 +2,16 @@
 
 import asyncio
 
-import verifiers.v1 as vf
-
 from . import ignores
-from .container import as_user, run_as_root, upload
+from .container import run_as_root
 from .folder import Folder, Turn
+from .machine import Machine
 from .variables import resolve
 
 _COMMAND = "(/solution/solve.sh) > /logs/agent/oracle.txt 2>&1"
 
 
-async def play(runtime: vf.Runtime, folder: Folder, turn: Turn) -> int | None:
+async def play(machine: Machine, folder: Folder, turn: Turn) -> int | None:
     """Run the turn's solve.sh in the container as the agent's user, within the agent's time.
 
     Returns its exit status, or None if the time was over. Neither is an error: the tests judge what it left behind.
@@ -26,10 +25,9 @@ async def play(runtime: vf.Runtime, folder: Folder, turn: Turn) -> int | None:
     limit = asyncio.timeout(turn.seconds)
     try:
         async with limit:
-            await upload(runtime, turn.solution, "/solution", ignores.excluder(folder.path, turn.solution))
-            await run_as_root(runtime, "chmod", "+x", "/solution/solve.sh")
-            result = await as_user(runtime, turn.user).run(["bash", "-c", _COMMAND], env)
-            return int(result.exit_code)
+            await machine.put(turn.solution, "/solution", ignores.excluder(folder.path, turn.solution))
+            await run_as_root(machine, "chmod", "+x", "/solution/solve.sh")
+            return (await machine.run(["bash", "-c", _COMMAND], env, turn.user)).exit_code
     except TimeoutError:
         if limit.expired():
             return None
