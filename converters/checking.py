@@ -3,35 +3,18 @@
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from envconvert.environments import FrameworkUnavailableError, interpreter, require_docker
-from envconvert.formats.catalogue import FORMATS, Format
+from envconvert.formats.catalogue import FORMATS
 from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.losses import Ledger
 from envconvert.formats.probe import Loaded
-from envconvert.pipeline import read_stored
+from envconvert.pipeline import Stored, stored, stored_parts
+from envconvert.report import Check, repository
 
 _MAXIMUM = 1.0
 _TRIES = 5
 """References that are played before a framework is said to score none of them at its maximum."""
-
-
-class Check(msgspec.Struct, kw_only=True):
-    """What one framework makes of a folder.
-
-    `earned` takes at least one task, all of them loaded, and one task whose reference scores 1.0 or more in the
-    framework. `unavailable`: it could not be asked here.
-    """
-
-    framework: str
-    version: str
-    status: Literal["earned", "failed", "unavailable"]
-    tasks: int
-    loaded: int
-    errors: list[str]
 
 
 def check(
@@ -44,19 +27,29 @@ def check(
 ) -> list[Check]:
     """Ask each framework whose format `path` holds, or the one named. `tasks` and `limit` select as in `read`.
 
-    Raises `UnreadableSourceError` where `path` holds no known format.
+    In a repository for several formats each is looked for in its place, and must load what it did not refuse. Raises
+    `UnreadableSourceError` where `path` holds no known format, or not the one named.
     """
     folder = Path(path).resolve()
-    formats = [FORMATS[framework]] if framework else [format for format in FORMATS.values() if format.writes]
-    wanted = formats if framework else [format for format in formats if format.reader.detect(folder)]
-    if not wanted:
-        raise UnreadableSourceError(path, "it holds no format whose framework could load it")
-    return [_check(folder, format, tasks, limit, say) for format in wanted]
+    published = repository(folder)
+    if published is not None:
+        found = stored_parts(folder, published, tasks=tasks, limit=limit)
+        wanted = [part for part in found if framework in (None, part.format.name)]
+        if not wanted:
+            names = ", ".join(published.target.formats)
+            raise UnreadableSourceError(path, f"it is not published for {framework}, but for {names}")
+    else:
+        formats = [FORMATS[framework]] if framework else [format for format in FORMATS.values() if format.writes]
+        held = formats if framework else [format for format in formats if format.reader.detect(folder)]
+        if not held:
+            raise UnreadableSourceError(path, "it holds no format whose framework could load it")
+        wanted = [stored(folder, format=format.name, tasks=tasks, limit=limit) for format in held]
+    return [_check(part, say) for part in wanted]
 
 
-def _check(folder: Path, format: Format, tasks: str | None, limit: int | None, say: Callable[[str], None]) -> Check:
+def _check(part: Stored, say: Callable[[str], None]) -> Check:
+    format, folder, taskset = part.format, part.folder, part.taskset
     probe = format.probe
-    taskset = read_stored(folder, format=format.name, tasks=tasks, limit=limit)
     result = Check(
         framework=format.name,
         version=probe.framework.release,

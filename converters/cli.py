@@ -121,6 +121,7 @@ def _bad_input() -> Iterator[None]:
     """Turn what a person can mend into one line and its exit code."""
     from envconvert.environments import FrameworkUnavailableError
     from envconvert.formats.files import UnreadableSourceError
+    from envconvert.pushing import PushError
     from envconvert.staging import OverlapError, TargetTakenError
     from envconvert.workers import WorkerLostError
 
@@ -130,7 +131,7 @@ def _bad_input() -> Iterator[None]:
         _fail(str(error), 2)
     except FrameworkUnavailableError as error:
         _fail(str(error), 3)
-    except (UnreadableSourceError, TargetTakenError) as error:
+    except (UnreadableSourceError, TargetTakenError, PushError) as error:
         _fail(str(error), 4)
     except WorkerLostError as error:
         _fail(str(error), 1)
@@ -145,12 +146,12 @@ def _fail(message: str, code: int) -> None:
     raise SystemExit(code)
 
 
-def _check_name(name: str | None) -> None:
+def _check_name(name: str | None, option: str = "--name") -> None:
     from envconvert.formats.names import is_taskset_name
 
     if name is not None and not is_taskset_name(name):
         raise click.BadParameter(
-            f"{name!r} is not ORG/NAME of ASCII letters, digits, `-`, `_` and `.`", param_hint="--name"
+            f"{name!r} is not ORG/NAME of ASCII letters, digits, `-`, `_` and `.`", param_hint=option
         )
 
 
@@ -283,6 +284,7 @@ def inspect(
             split=split,
             tasks=tasks,
             limit=limit,
+            contents="ids" if list_ids else "descriptions",
         )
         if list_ids:
             click.echo("".join(f"{one_line(id)}\n" for id in taskset.ids), nl=False)
@@ -354,6 +356,118 @@ def plan(
 def _together(codes: list[int]) -> int:
     """The exit code of several conversions: theirs where they agree, else that of some refused."""
     return codes[0] if len(set(codes)) == 1 else 3
+
+
+@commands.command()
+@_SOURCE
+@_TARGET
+@click.option(
+    "--to",
+    required=True,
+    type=_FormatList(takes_all=True),
+    metavar="F[,F…]|all",
+    help=f"One or more of {', '.join(TARGETS)}, or all of them.",
+)
+@click.option(
+    "--claim",
+    type=_FormatList(),
+    metavar="F[,F…]",
+    help="Tag these without asking their frameworks; the card says so.",
+)
+@_READING
+@_TASKS
+@_STRICT
+@click.option("--force", is_flag=True, help="Replace what is in the way at DST, if envconvert wrote DST.")
+@click.option(
+    "--images",
+    metavar="REGISTRY/PREFIX",
+    help="Build what has only a Dockerfile, push it there, and name the image in its task.toml.",
+)
+@click.option(
+    "--push",
+    metavar="ORG/NAME",
+    help="Then push DST to this dataset on the Hub. One that is not there is made, private.",
+)
+@_JOBS
+@_OUTPUT
+def publish(
+    source: str,
+    target: str,
+    to: list[str],
+    claim: list[str] | None,
+    source_format: str | None,
+    name: str | None,
+    reward_key: str | None,
+    dataset: str | None,
+    split: str | None,
+    tasks: str | None,
+    limit: int | None,
+    strict: bool,
+    force: bool,
+    images: str | None,
+    push: str | None,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Write SRC to DST as one repository for several frameworks, with a card and the tags that it earns.
+
+    On a repository that it wrote before, it brings up to date what it wrote and leaves the rest, and the text that was
+    added to the card, alone.
+    """
+    import msgspec
+
+    from envconvert import publishing, pushing
+    from envconvert.images import is_repository
+    from envconvert.report import to_json
+
+    _check_name(name)
+    _check_name(push, "--push")
+    if strangers := sorted(set(claim or ()) - set(to)):
+        raise click.BadParameter(f"{', '.join(strangers)}: it is not among --to", param_hint="--claim")
+    if images is not None and not is_repository(images):
+        raise click.BadParameter(f"{images!r} is not REGISTRY/PREFIX in lower case", param_hint="--images")
+    with _bad_input(), _progress(as_json or quiet) as progress:
+        report = publishing.publish(
+            source,
+            target,
+            to=to,
+            claim=claim or (),
+            format=source_format,
+            name=name or push,
+            reward_key=reward_key,
+            dataset=dataset,
+            split=split,
+            tasks=tasks,
+            limit=limit,
+            strict=strict,
+            force=force,
+            images=images,
+            progress=progress,
+            jobs=jobs,
+            say=_say(quiet or as_json),
+        )
+    pushed = None
+    if push is not None and report.tasks.written:
+        with _bad_input():
+            pushed = pushing.push(target, push, say=_say(quiet or as_json))
+    if as_json:
+        click.echo(
+            to_json(report if pushed is None else {**msgspec.structs.asdict(report), "pushed": pushed}), nl=False
+        )
+    elif not quiet:
+        _print_losses(report.losses + (pushed.losses if pushed else []))
+        for check in report.checks:
+            click.echo(f"{check.framework} {check.version}: {check.status}", err=True)
+            for line in check.errors:
+                click.echo(f"  {line}", err=True)
+        counts = report.tasks
+        done = f"{counts.written} of {counts.read} tasks published at {target}" if counts.written else "nothing written"
+        each = ", ".join(f"{found.written} for {format}" for format, found in report.by_format.items())
+        click.echo(f"{source}: {done} ({each})", err=True)
+        if pushed is not None:
+            click.echo(f"{pushed.repository}: {pushed.written} files pushed, {pushed.revision}", err=True)
+    raise SystemExit(report.exit_code)
 
 
 @commands.command()

@@ -25,12 +25,12 @@ def interpreter(framework: Framework, say: Callable[[str], None]) -> Path:
     folder = cache_folder("environments") / name
     wanted = [framework.requirement, *framework.beside]
     if _installed(folder) != wanted:
-        base = _python(framework)
+        base, version = _python(framework)
         say(f"installing {framework.requirement}, about {framework.megabytes} MB, into {folder}")
         with staged(folder) as stage:
             _run(framework, ["venv", "--quiet", "--relocatable", "--python", str(base), "--clear", str(stage)])
             install = ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(stage / "bin/python")]
-            _run(framework, [*install, *wanted])
+            _run(framework, [*install, *_as_python(framework, version), *wanted])
             (stage / _REQUIREMENTS).write_text("\n".join(wanted), "utf-8")
     return folder / "bin" / "python"
 
@@ -60,12 +60,18 @@ def _run(framework: Framework, arguments: list[str]) -> None:
         raise FrameworkUnavailableError(f"{framework.requirement} cannot be installed: {tail(done.stderr)}")
 
 
-def _python(framework: Framework) -> Path:
-    """An interpreter that is new enough, by its own path: what a version manager puts on PATH may not run."""
+def _as_python(framework: Framework, version: tuple[int, ...]) -> list[str]:
+    """uv's option to install for the Python that the package demands, where that of `version` is older."""
+    asked = framework.asks_python
+    return ["--python-version", asked] if asked and version < tuple(map(int, asked.split("."))) else []
+
+
+def _python(framework: Framework) -> tuple[Path, tuple[int, ...]]:
+    """An interpreter that is new enough, and its version; by its own path: what is on PATH may not run."""
     for candidate in _candidates():
         try:
             answer = subprocess.run(
-                [candidate, "-c", "import sys; print(sys.executable, *sys.version_info[:2])"],
+                [candidate, "-c", "import sys; print(sys.executable, *sys.version_info[:3])"],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -73,9 +79,10 @@ def _python(framework: Framework) -> Path:
             )
         except (OSError, subprocess.TimeoutExpired):
             continue
-        path, _, version = answer.stdout.strip().partition(" ")
-        if answer.returncode == 0 and framework.python <= tuple(map(int, version.split())) < (3, 14):
-            return Path(path)
+        path, _, numbers = answer.stdout.strip().partition(" ")
+        version = tuple(map(int, numbers.split()))
+        if answer.returncode == 0 and framework.python <= version < (3, 14):
+            return Path(path), version
     wanted = ".".join(map(str, framework.python))
     raise FrameworkUnavailableError(f"{framework.requirement} needs Python {wanted} to 3.13, and none was found")
 

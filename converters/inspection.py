@@ -76,7 +76,7 @@ def _tally(part: Taskset) -> _Tally:
     for task in part.tasks(found.ledger):
         found.tasks += 1
         found.rewards[_tag(task.reward)] += 1
-        found.containers[_container(task.container)] += 1
+        found.containers[container_kind(task.container)] += 1
         found.interactions[_tag(task.interaction)] += 1
     return found
 
@@ -85,7 +85,7 @@ def _tag(part: msgspec.Struct) -> str:
     return str(part.__struct_config__.tag)
 
 
-def _container(container: Container) -> str:
+def container_kind(container: Container) -> str:
     """What decides at run time: a compose file, else the image, else the build."""
     if container.build and container.build.compose:
         return "compose"

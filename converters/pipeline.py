@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,9 +14,12 @@ from envconvert.formats.catalogue import FORMATS, Format
 from envconvert.formats.files import Target, UnreadableSourceError
 from envconvert.formats.losses import Ledger
 from envconvert.formats.taskset import Taskset
-from envconvert.report import FILE, Report, report, to_json
+from envconvert.report import FILE, Report, RepositoryReport, report, repository, to_json
 from envconvert.staging import check_apart, check_free, remove_tree, staged
 from envconvert.workers import in_order, parts
+
+if TYPE_CHECKING:
+    from envconvert.hub import Contents
 
 Progress = Callable[[int, int], None]
 """Told, as tasks are written, how many were read and how many there are."""
@@ -32,39 +35,91 @@ def read(
     split: str | None = None,
     tasks: str | None = None,
     limit: int | None = None,
+    contents: "Contents" = "files",
 ) -> Taskset:
     """The taskset at `source`: a folder, a file, `hf://datasets/ORG/NAME[@REV][/PATH]`, or `ORG/NAME` on the Hub.
 
     `format` is found out unless given. `name` is ORG/NAME; `reward_key` the trained one of several rewards; `dataset`
     NAME[@VERSION] of a registry.json; `split` one of a source in rows; `tasks` a glob over ids, and `limit` how many of
-    them. Raises `UnreadableSourceError`.
+    them. Of a source on the Hub only what is read is fetched: `contents` of the tasks, of which those that are not
+    fetched are there as empty files. Raises `UnreadableSourceError`.
     """
-    from envconvert.hub import local_copy
+    from envconvert.hub import at_address, local_copy
 
-    folder, uri, revision = local_copy(source)
-    reader = FORMATS[format].reader if format else detect(folder).reader
+    select = partial(_select, tasks, limit)
 
-    def select(ids: Sequence[str]) -> Collection[str]:
-        return [id for id in ids if tasks is None or fnmatchcase(id, tasks)][:limit]
+    def read_at(folder: Path) -> Taskset:
+        reader = FORMATS[format].reader if format else detect(folder).reader
+        published = repository(folder) if reward_key is None else None
+        key = published.reward_key if published else reward_key
+        taskset = reader.read(folder, name=name, reward_key=key, select=select, dataset=dataset, split=split)
+        if not taskset.ids:
+            raise UnreadableSourceError(folder, _nothing(tasks))
+        return taskset
 
-    taskset = reader.read(folder, name=name, reward_key=reward_key, select=select, dataset=dataset, split=split)
-    if not taskset.ids:
-        what = f"no task matches {tasks!r}" if tasks is not None else "there is no task in it"
-        raise UnreadableSourceError(folder, f"{what}; envconvert inspect --list prints the ids")
-    return taskset.from_address(uri, revision)
+    folder, uri, revision = local_copy(source, lambda outline: read_at(outline).ids, contents)
+    with at_address(uri, folder) if revision else nullcontext():
+        return read_at(folder).from_address(uri, revision)
 
 
-def read_stored(folder: Path, *, format: str | None = None, tasks: str | None, limit: int | None) -> Taskset:
+def _nothing(tasks: str | None) -> str:
+    what = f"no task matches {tasks!r}" if tasks is not None else "there is no task in it"
+    return f"{what}; envconvert inspect --list prints the ids"
+
+
+def _select(tasks: str | None, limit: int | None, ids: Sequence[str]) -> Collection[str]:
+    return [id for id in ids if tasks is None or fnmatchcase(id, tasks)][:limit]
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A taskset as a framework finds it: the folder that it is given, and the tasks that it must load there."""
+
+    format: Format
+    folder: Path
+    taskset: Taskset
+
+
+def stored(folder: Path, *, format: str | None = None, tasks: str | None, limit: int | None) -> Stored:
     """The taskset at `folder`, for a framework to load: as `read`, where its tasks stand there as folders."""
     taskset = read(folder, format=format, tasks=tasks, limit=limit)
     if taskset.packed or folder.is_file():
         reason = "no framework loads it as it stands; envconvert convert SRC DST --to harbor makes a folder of it"
         raise UnreadableSourceError(folder, reason)
-    return taskset
+    return Stored(format=FORMATS[taskset.source.format], folder=folder, taskset=taskset)
+
+
+def stored_parts(
+    folder: Path, published: RepositoryReport, *, tasks: str | None = None, limit: int | None = None
+) -> list[Stored]:
+    """What each format of the repository at `folder` must load, which is all that it did not refuse.
+
+    Raises `UnreadableSourceError` where `tasks` matches nothing that any of them has.
+    """
+
+    def part(format: Format) -> Stored:
+        left_out = published.left_out(format.name)
+
+        def offered(ids: Sequence[str]) -> Collection[str]:
+            return _select(tasks, limit, [id for id in ids if id not in left_out])
+
+        reader = FORMATS[_REPOSITORY].reader
+        taskset = reader.read(folder, name=None, reward_key=published.reward_key, select=offered)
+        return Stored(format=format, folder=folder / format.place, taskset=taskset)
+
+    found = [part(FORMATS[name]) for name in published.target.formats]
+    if not any(part.taskset.ids for part in found):
+        raise UnreadableSourceError(folder, _nothing(tasks))
+    return [part for part in found if part.taskset.ids]
+
+
+_REPOSITORY = "harbor"
+"""How a repository for several formats stores its tasks."""
 
 
 def detect(folder: Path) -> Format:
     """The format of what is stored at `folder`. Raises `UnreadableSourceError`."""
+    if repository(folder) is not None:
+        return FORMATS[_REPOSITORY]
     for format in FORMATS.values():
         if format.reader.detect(folder):
             return format

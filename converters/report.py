@@ -1,5 +1,8 @@
 """What a conversion did, as `envconvert.json` holds it and `--json` prints it."""
 
+from pathlib import Path
+from typing import Literal
+
 import msgspec
 
 from envconvert import __version__
@@ -60,6 +63,92 @@ class Report(msgspec.Struct, kw_only=True):
         if self.tasks.written == 0:
             return 4
         return 3 if self.tasks.refused else 0
+
+
+class Check(msgspec.Struct, kw_only=True):
+    """What one framework makes of a folder.
+
+    `earned` takes at least one task, all of them loaded, and one task whose reference scores 1.0 or more in the
+    framework. `unavailable`: it could not be asked here. `claimed`: it was not asked, as whoever published it wanted.
+    """
+
+    framework: str
+    version: str
+    status: Literal["earned", "failed", "unavailable", "claimed"]
+    tasks: int
+    loaded: int
+    errors: list[str]
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """One task and agent on both sides: the designated rewards, null where nothing was scored, and why."""
+
+    task: str
+    framework: str
+    agent: str
+    source: float | None
+    target: float | None
+    equal: bool
+    reason: str | None
+
+
+class Parity(msgspec.Struct, kw_only=True):
+    """All rows. `equal` counts rows of two equal numbers, `unscored` those with null on both sides."""
+
+    rows: list[Row]
+    equal: int
+    different: int
+    unscored: int
+
+
+def compared(rows: list[Row]) -> Parity:
+    """`rows`, counted."""
+    return Parity(
+        rows=rows,
+        equal=sum(row.equal and row.source is not None for row in rows),
+        different=sum(not row.equal for row in rows),
+        unscored=sum(row.equal and row.source is None for row in rows),
+    )
+
+
+class MeasuredParity(Parity, kw_only=True):
+    """Rows that were measured on a repository whose files but for its card have this `digest`."""
+
+    digest: str
+
+
+class RepositoryReport(Report, kw_only=True):
+    """One repository for several formats.
+
+    A task is written where one of them takes it: `tasks` counts it as degraded where another refuses it. `by_format`
+    has the counts of each format that was asked for; `target.formats` are those that take a task.
+    """
+
+    reward_key: str
+    by_format: dict[str, TaskCounts]
+    checks: list[Check]
+    entries: list[str]
+    """What stands at the root and is ours, this report included; all else there is the owner's."""
+
+    @property
+    def exit_code(self) -> int:
+        """0: every format has every task, and its tag; 3: some task or tag is missing; 4: no task was written."""
+        if self.tasks.written == 0:
+            return 4
+        whole = not any(found.refused for found in self.by_format.values())
+        return 0 if whole and all(check.status in ("earned", "claimed") for check in self.checks) else 3
+
+    def left_out(self, format: str) -> set[str]:
+        """Ids of the tasks that `format` refuses, as the report prints them."""
+        return {loss.task for loss in self.losses if loss.format == format and loss.severity is Severity.REFUSED}
+
+
+def repository(folder: Path) -> RepositoryReport | None:
+    """The report of the repository at `folder`; None where `publish` did not write it."""
+    try:
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=RepositoryReport)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def report(taskset: Taskset, format: str, target: Target, ledger: Ledger) -> Report:

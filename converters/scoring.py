@@ -9,40 +9,21 @@ from pathlib import Path
 import msgspec
 
 from envconvert.cache import cache_folder
+from envconvert.card import leave_parity
 from envconvert.environments import interpreter, require_docker
-from envconvert.formats.catalogue import FORMATS, Format
-from envconvert.formats.files import Digest, Tree
+from envconvert.formats.catalogue import Format
+from envconvert.formats.files import Tree, digest_of
 from envconvert.formats.losses import Ledger
 from envconvert.formats.probe import Agent, Score
 from envconvert.formats.taskset import Taskset
-from envconvert.pipeline import read_stored
+from envconvert.pipeline import Stored, stored, stored_parts
+from envconvert.report import Parity, Row, compared, repository
 
 _TOLERANCE = 1e-9
 
 
-class Row(msgspec.Struct, kw_only=True):
-    """One task and agent on both sides: the designated rewards, null where nothing was scored, and why."""
-
-    task: str
-    framework: str
-    agent: str
-    source: float | None
-    target: float | None
-    equal: bool
-    reason: str | None
-
-
-class Parity(msgspec.Struct, kw_only=True):
-    """All rows. `equal` counts rows of two equal numbers, `unscored` those with null on both sides."""
-
-    rows: list[Row]
-    equal: int
-    different: int
-    unscored: int
-
-
 class _Side(msgspec.Struct, kw_only=True):
-    """One of the two tasksets, and how it is scored."""
+    """The source, or what one framework has of the target, and how it is scored."""
 
     folder: Path
     taskset: Taskset
@@ -70,67 +51,85 @@ def parity(
 ) -> Parity:
     """Score every task that both folders hold with each agent; `jobs` tasks at once.
 
+    Where `target` is a repository for several formats, each of their frameworks scores it, and what was measured is
+    left there: in parity.json, and as a table in its card.
+
     Rows are kept in the cache until all are there, so that an interrupted run goes on; one that is measured on other
     files is not taken up. Raises `FrameworkUnavailableError`.
     """
     require_docker()
-    sides = [_side(Path(folder).resolve(), tasks, limit, say) for folder in (source, target)]
-    shared = [id for id in sides[0].taskset.ids if all(id in side.trees for side in sides)]
-    if left_out := len(sides[0].taskset.ids) - len(shared):
-        say(f"{left_out} tasks of {source} are not in {target}, and cannot be compared")
-    kept = cache_folder("parity") / f"{_run_name(sides)}.jsonl"
+    place = Path(target).resolve()
+    published = repository(place)
+    parts = (
+        [stored(place, tasks=tasks, limit=limit)] if published is None else stored_parts(place, published, tasks=tasks)
+    )
+    first = _side(stored(Path(source).resolve(), tasks=tasks, limit=limit), say)
+    others = [_side(part, say) for part in parts]
+    for side in others:
+        if left_out := sum(id not in side.trees for id in first.taskset.ids):
+            say(f"{left_out} tasks of {source} are not in {target} for {side.format.title}, and cannot be compared")
+    kept = cache_folder("parity") / f"{_run_name([first, *others])}.jsonl"
     known = {row.key: row.row for row in _kept_rows(kept)}
-    work = [(id, agent, _key(sides, id, agent)) for id in shared for agent in agents]
 
-    def measure(item: tuple[str, Agent, str]) -> Row:
-        id, agent, key = item
-        if key in known:
-            return known[key]
-        row = _row(sides, id, agent)
-        say(_line(row))
-        with open(kept, "ab") as file:  # one write of one line: rows of two threads do not mix
-            file.write(msgspec.json.encode(_KeptRow(key=key, row=row)) + b"\n")
-        return row
+    key = (first if first.format.name != "harbor" else others[0]).taskset.reward.key
+
+    def measure(item: tuple[str, Agent]) -> list[Row]:
+        id, agent = item
+        rows: list[Row] = []
+        score: Score | None = None  # of the source: once, however many frameworks are compared with it
+        for side in others:
+            if id not in side.trees:
+                continue
+            measured_on = _key([first, side], id, agent)
+            if measured_on not in known:
+                score = score or _score(first, id, agent, key)
+                row = _row(id, agent, (first, score), (side, _compared(score, side, id, agent, key)))
+                say(_line(row))
+                with open(kept, "ab") as file:  # one write of one line: rows of two threads do not mix
+                    file.write(msgspec.json.encode(_KeptRow(key=measured_on, row=row)) + b"\n")
+                known[measured_on] = row
+            rows.append(known[measured_on])
+        return rows
 
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            rows = list(pool.map(measure, work))
+            measured = list(pool.map(measure, [(id, agent) for id in first.taskset.ids for agent in agents]))
         except BaseException:
             pool.shutdown(cancel_futures=True)  # Ctrl-C ends it after the rows under way, not after all of them
             raise
     kept.unlink(missing_ok=True)
-    return Parity(
-        rows=rows,
-        equal=sum(row.equal and row.source is not None for row in rows),
-        different=sum(not row.equal for row in rows),
-        unscored=sum(row.equal and row.source is None for row in rows),
-    )
+    result = compared([row for rows in measured for row in rows])
+    if published is not None:
+        leave_parity(place, published, result.rows)
+    return result
 
 
-def _side(folder: Path, tasks: str | None, limit: int | None, say: Callable[[str], None]) -> _Side:
-    taskset = read_stored(folder, tasks=tasks, limit=limit)
-    format = FORMATS[taskset.source.format]
-    trees = {task.id: native.files for task in taskset.tasks(Ledger()) for native in task.native.values()}
-    return _Side(
-        folder=folder, taskset=taskset, format=format, python=interpreter(format.probe.framework, say), trees=trees
-    )
+def _side(part: Stored, say: Callable[[str], None]) -> _Side:
+    python = interpreter(part.format.probe.framework, say)
+    wanted = set(part.taskset.ids)
+    trees = {
+        task.id: native.files
+        for task in part.taskset.tasks(Ledger())
+        if task.id in wanted
+        for native in task.native.values()
+    }
+    return _Side(folder=part.folder, taskset=part.taskset, format=part.format, python=python, trees=trees)
 
 
-def _row(sides: list[_Side], id: str, agent: Agent) -> Row:
-    key = sides[0].taskset.reward.key if sides[0].format.name != "harbor" else sides[1].taskset.reward.key
-    scores = [_score(sides[0], id, agent, key)]
-    # What the source's framework does not run on this machine is compared with nothing, and takes no time on the other.
-    scores.append(
-        _score(sides[1], id, agent, key) if scores[0].started else Score(None, "not run, to be compared with")
-    )
-    source, target = (score.reward for score in scores)
+def _compared(source: Score, side: _Side, id: str, agent: Agent, key: str) -> Score:
+    """The target's score. What the source's framework does not run here is compared with nothing, and takes no time."""
+    return _score(side, id, agent, key) if source.started else Score(None, "not run, to be compared with")
+
+
+def _row(id: str, agent: Agent, first: tuple[_Side, Score], second: tuple[_Side, Score]) -> Row:
+    source, target = first[1].reward, second[1].reward
     equal = source is target is None or (
         source is not None and target is not None and abs(source - target) <= _TOLERANCE
     )
-    reasons = [f"{side.format.name}: {score.reason}" for side, score in zip(sides, scores, strict=True) if score.reason]
+    reasons = [f"{side.format.name}: {score.reason}" for side, score in (first, second) if score.reason]
     return Row(
         task=id,
-        framework=sides[1].format.name,
+        framework=second[0].format.name,
         agent=agent,
         source=source,
         target=target,
@@ -153,17 +152,8 @@ def _key(sides: list[_Side], id: str, agent: Agent) -> str:
     parts: list[str] = [id, agent]
     for side in sides:
         parts += [side.format.name, side.format.probe.framework.release, side.taskset.reward.key]
-        parts.append(_tree_digest(side.trees[id]))
+        parts.append(str(digest_of(side.trees[id])))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _tree_digest(tree: Tree) -> str:
-    digest = Digest()
-    for path in tree.files():
-        place = tree.root / path
-        content = place.read_bytes() if place.is_file() else str(place.readlink()).encode()
-        digest.add(path, place.lstat().st_mode, hashlib.sha256(content).hexdigest())
-    return str(digest)
 
 
 def _kept_rows(kept: Path) -> Iterator[_KeptRow]:
@@ -179,7 +169,9 @@ def _kept_rows(kept: Path) -> Iterator[_KeptRow]:
 
 def _line(row: Row) -> str:
     verdict = "equal" if row.equal else "DIFFERENT"
-    return f"{row.task} {row.agent}: {row.source} {row.target} {verdict}" + (f" ({row.reason})" if row.reason else "")
+    return f"{row.task} {row.framework} {row.agent}: {row.source} {row.target} {verdict}" + (
+        f" ({row.reason})" if row.reason else ""
+    )
 
 
 def describe(result: Parity) -> str:

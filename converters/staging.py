@@ -4,13 +4,13 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from envconvert.report import FILE
+from envconvert.report import FILE, repository
 
 
 class TargetTakenError(Exception):
@@ -33,7 +33,7 @@ def check_free(target: Path, *, force: bool) -> None:
 
     What a killed process has left there is cleared up first.
     """
-    _remove_abandoned(Path(os.path.realpath(target)))
+    clear_abandoned(target)
     if not os.path.lexists(target):
         above = next(folder for folder in target.absolute().parents if folder.exists())
         if not above.is_dir():
@@ -48,11 +48,15 @@ def check_free(target: Path, *, force: bool) -> None:
             f"{target}: it is not empty; name another folder, or give --force to replace what envconvert wrote"
         )
     if not _is_ours(target):
-        raise TargetTakenError(f"{target}: --force replaces only what envconvert wrote, and it holds no {FILE} of ours")
+        reason = f"and it holds no {FILE} of ours, or more than that names"
+        raise TargetTakenError(f"{target}: --force replaces only what envconvert wrote, {reason}")
 
 
 def _is_ours(target: Path) -> bool:
     """Whether there is a report of ours at its root, or in each of its folders one of the format it is named after."""
+    published = repository(target)
+    if published is not None:  # whose owner may have put something beside it
+        return {place.name for place in target.iterdir()} <= set(published.entries)
     if (target / FILE).is_file():
         return _formats(target) is not None
     return all(_formats(place) == [place.name] for place in target.iterdir())
@@ -67,10 +71,13 @@ def _formats(folder: Path) -> object:
 
 
 @contextmanager
-def staged(target: Path) -> Iterator[Path]:
+def staged(target: Path, *, ours: Collection[str] | None = None, force: bool = False) -> Iterator[Path]:
     """A new folder beside `target` that takes its place when the block ends, and is removed when it raises.
 
-    A killed process leaves its folder, whose name says who made it; `check_free` for the same target removes it.
+    With `ours`, `target` stays, and only what stands in it under these names is replaced or removed; where the new
+    folder has another name that is taken there, `TargetTakenError` is raised unless `force`.
+
+    A killed process leaves its folder, whose name says who made it; `clear_abandoned` for the same target removes it.
     """
     target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +85,10 @@ def staged(target: Path) -> Iterator[Path]:
     stage.mkdir()
     try:
         yield stage
-        _take_place(stage, target)
+        if ours is None:
+            _take_place(stage, target)
+        else:
+            _update(stage, target, ours, force)
     except BaseException:
         remove_tree(stage)
         raise
@@ -94,11 +104,34 @@ def _take_place(stage: Path, target: Path) -> None:
         stage.rename(target)
 
 
+def _update(stage: Path, target: Path, ours: Collection[str], force: bool) -> None:
+    """Replace the entries of `target`: a file in one step, a folder in two. The report comes last."""
+    new = {entry.name for entry in stage.iterdir()}
+    foreign = sorted(name for name in new - set(ours) if os.path.lexists(target / name))
+    if foreign and not force:
+        raise TargetTakenError(
+            f"{target}: {', '.join(foreign)}: it is in the way, and envconvert did not write it; "
+            "move it, or give --force to replace it"
+        )
+    old = stage.with_suffix(".replaced")
+    old.mkdir()
+    for name in sorted({*new, *ours}, key=lambda name: (name == FILE, name)):
+        there = target / name
+        if os.path.lexists(there) and (name not in new or there.is_dir() or (stage / name).is_dir()):
+            there.rename(old / name)
+        if name in new:
+            (stage / name).rename(there)
+    stage.rmdir()
+    remove_tree(old)
+
+
 def _host() -> str:
     return re.sub(r"\W", "_", socket.gethostname())
 
 
-def _remove_abandoned(target: Path) -> None:
+def clear_abandoned(target: Path) -> None:
+    """Remove what killed processes have left beside `target`, or put it back."""
+    target = Path(os.path.realpath(target))
     pattern = re.compile(rf"\.{re.escape(target.name)}\.{_host()}\.(\d+)\.(partial|replaced)")
     for found in target.parent.iterdir() if target.parent.is_dir() else ():
         match = pattern.fullmatch(found.name)

@@ -12,6 +12,7 @@ from envconvert.formats.files import Target
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import TARGETS
 from envconvert.formats.probe import Probe
+from envconvert.formats.repository import SharedTasks
 from envconvert.formats.taskset import Select, Task, Taskset, every
 
 
@@ -46,11 +47,26 @@ class Writer(Protocol):
         It may be called in another process, with a target on the same folder; what it returns is then pickled.
         """
 
-    def write_rest(self, taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Any]) -> None:
+    def listed(self, task: Task, taskset: Taskset, folder: Target, ledger: Ledger) -> Any:
+        """What `write_task` returns, of a task whose Harbor folder was written to `folder` for several formats."""
+
+    def write_rest(
+        self,
+        taskset: Taskset,
+        target: Target,
+        ledger: Ledger,
+        written: Iterable[Any],
+        shared: SharedTasks | None = None,
+    ) -> None:
         """Write what the format needs beside the tasks. `written` holds what `write_task` returned, in order.
 
-        Tasks are written while it is iterated: only then does the ledger know all of them.
+        Tasks are written while it is iterated: only then does the ledger know all of them. With `shared`, `target` is
+        the format's place in a repository of several formats, and the tasks stand in `tasks/` at the repository's root,
+        where README.md is the repository's own.
         """
+
+    def commands(self, taskset: Taskset, example: str) -> str:
+        """Shell lines that run the task `example` of a repository of several formats, once it is on the Hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +83,33 @@ class Format:
     """What of the format can be read, in words."""
     holds: frozenset[str]
     """Names of the parts (parts.py) that what is written can hold."""
+    splits: bool = False
+    """Whether what is written says which set a task is in."""
+    place: str = ""
+    """Where its part of a repository of several formats stands; empty: at the root."""
 
     @property
     def writes(self) -> bool:
         """Whether it can be written, and its framework be asked; else it is only read."""
         return self.name in TARGETS
 
+    def _module(self, name: str) -> Any:
+        return import_module(f"envconvert.formats.{self.name.replace('-', '_')}.{name}")
+
     @property
     def reader(self) -> Reader:
         """Its reader."""
-        return cast(Reader, import_module(f"envconvert.formats.{self.name.replace('-', '_')}.reader"))
+        return cast(Reader, self._module("reader"))
 
     @property
     def probe(self) -> Probe:
         """How its real framework loads and scores what is stored in it."""
-        return cast(Probe, import_module(f"envconvert.formats.{self.name}.probe").PROBE)
+        return cast(Probe, self._module("probe").PROBE)
 
     @property
     def writer(self) -> Writer:
         """Its writer."""
-        return cast(Writer, import_module(f"envconvert.formats.{self.name}.writer"))
+        return cast(Writer, self._module("writer"))
 
     def admits(self, task: Task, taskset: Taskset, ledger: Ledger) -> bool:
         """Whether `task` of `taskset` can be written, as far as that is known before; records what it loses."""
@@ -101,7 +124,7 @@ class Format:
 
     def losses(self, taskset: Taskset) -> Iterator[Loss]:
         """What `taskset` loses as a whole."""
-        if any(set(ids) != set(taskset.ids) for ids in taskset.sets.values()):
+        if taskset.is_divided and not self.splits:
             names = sorted(taskset.sets)
             yield losses.SETS_MERGED.loss(task="", format=self.name, field="sets", value=names)
 
@@ -131,6 +154,26 @@ FORMATS: dict[str, Format] = {
             title="Verifiers",
             reads="packages that envconvert wrote",
             holds=parts.EVERY - {"tpu", "windows"},
+            place="verifiers",
+        ),
+        Format(
+            name="openenv",
+            tag="openenv",
+            release="0.10.0",
+            title="OpenEnv",
+            reads="packages that envconvert wrote",
+            holds=parts.EVERY,
+            splits=True,
+        ),
+        Format(
+            name="nemo-gym",
+            tag="nemo-gym",
+            release="0.7.0",
+            title="NeMo Gym",
+            reads="Gym roots that envconvert wrote",
+            holds=parts.EVERY,
+            splits=True,
+            place="nemo_gym",
         ),
         Format(
             name="harbor",

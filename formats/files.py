@@ -14,6 +14,7 @@ import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -119,9 +120,11 @@ def walk(root: str | Path) -> Tree:
     """The tree at `root`.
 
     Raises `UnsafeTreeError` for a link out of the folder, for links to folders in which one can go round for ever, for
-    anything that is no file, folder or link, and for two names in one folder that differ only in case or Unicode form.
+    anything that is no file, folder or link, for a Git LFS pointer in the place of a file, and for two names in one
+    folder that differ only in case or Unicode form.
     """
     place = str(root)
+    uses_lfs = _uses_lfs(place) or _uses_lfs_above(os.path.dirname(os.path.abspath(place)))
     entries: list[Entry] = []
     pending = [""]
     while pending:
@@ -136,6 +139,8 @@ def walk(root: str | Path) -> Tree:
                 if other is not path:
                     raise UnsafeTreeError(losses.PATH_CLASH, max(other, path), value=min(other, path))
                 if item.is_file(follow_symlinks=False):
+                    if uses_lfs and is_lfs_pointer(item.path):
+                        raise UnsafeTreeError(losses.LFS_POINTER, path)
                     entries.append(Entry(path, "file"))
                 elif item.is_dir(follow_symlinks=False):
                     entries.append(Entry(path, "folder"))
@@ -149,6 +154,36 @@ def walk(root: str | Path) -> Tree:
     if links:
         _check_links(place, links, [entry.path for entry in entries if entry.kind == "folder"])
     return Tree(place, entries)
+
+
+_POINTER = b"version https://git-lfs.github.com/spec/v1\n"
+
+
+def is_lfs_pointer(place: str | Path) -> bool:
+    """Whether the file at `place` only stands for one that Git LFS has elsewhere."""
+    try:
+        with open(place, "rb") as file:
+            return file.read(len(_POINTER)) == _POINTER
+    except PermissionError:
+        return False  # whoever reads it says so
+
+
+def _uses_lfs(folder: str) -> bool:
+    """Whether git keeps files of `folder` in LFS, as far as a .gitattributes there says."""
+    place = f"{folder}/.gitattributes"
+    if not os.path.isfile(place):  # nor a pipe, which nobody writes to
+        return False
+    with open(place, "rb") as file:
+        return b"filter=lfs" in file.read(_CHUNK)
+
+
+@cache
+def _uses_lfs_above(folder: str) -> bool:
+    """Whether `folder`, or one above it in the same clone, does; where there are none, no file need be opened."""
+    above = os.path.dirname(folder)
+    if above == folder or os.path.lexists(f"{folder}/.git"):
+        return _uses_lfs(folder)
+    return _uses_lfs(folder) or _uses_lfs_above(above)
 
 
 def _path_as_bytes(entry: Entry) -> bytes:
@@ -272,6 +307,22 @@ def _spilled_lines(file: BinaryIO) -> Iterator[bytes]:
 _NOTHING = hashlib.sha256().hexdigest()
 
 
+def digest_of(tree: Tree) -> Digest:
+    """The digest of everything in `tree`, as `Target` makes it of what it writes."""
+    digest = Digest()
+    holders = {entry.path.rpartition("/")[0] for entry in tree.entries}
+    for entry in tree.entries:
+        place = f"{tree.place}/{entry.path}"
+        if entry.kind == "file":
+            with open(place, "rb") as file:
+                digest.add(entry.path, os.lstat(place).st_mode, hashlib.file_digest(file, "sha256").hexdigest())
+        elif entry.kind == "link":
+            digest.add(entry.path, 0o120777, hashlib.sha256(os.fsencode(entry.target)).hexdigest())
+        elif entry.path not in holders:
+            digest.add(entry.path, os.lstat(place).st_mode, _NOTHING)
+    return digest
+
+
 class Target:
     """A folder that a conversion fills.
 
@@ -328,6 +379,14 @@ class Target:
             os.fchmod(file.fileno(), mode)
         self.contents[path] = hashlib.sha256(content).hexdigest()
         self.written.add(path, stat.S_IFREG | mode, self.contents[path])
+
+    def count(self, path: str) -> None:
+        """Count in a file that a library wrote to `path` here, and give it the mode of the others."""
+        place = self._place(path)
+        os.chmod(place, 0o644)
+        with open(place, "rb") as file:
+            self.contents[path] = hashlib.file_digest(file, "sha256").hexdigest()
+        self.written.add(path, stat.S_IFREG | 0o644, self.contents[path])
 
     def copy(self, tree: Tree, into: str = "") -> None:
         """Carry `tree` to the folder `into`: bytes, permission bits, links and empty folders, owners and times not.

@@ -106,6 +106,12 @@ ID_CLASH = Kind(
 LINK_OUTSIDE = Kind(
     "link-outside", R, "the link points out of the task, to {value}", "replace the link by a copy of what it points to"
 )
+LFS_POINTER = Kind(
+    "lfs-pointer",
+    R,
+    "the file is a Git LFS pointer, and not what it stands for",
+    "fetch it: `git lfs install`, and `git lfs pull` in the clone; or read the dataset as hf://datasets/ORG/NAME",
+)
 LINK_CYCLE = Kind(
     "link-cycle",
     R,
@@ -499,6 +505,107 @@ WHEEL_EXCLUDED = Kind(
     "wheel-excluded", D, "the build backend leaves {value} out of a wheel", "install with -e, or rename it"
 )
 
+# Formats whose server plays only some of the tasks that are written, and leaves the others to Harbor.
+PASSED_THROUGH = Kind(
+    "passed-through",
+    D,
+    "the server that is written does not play it, because of {value}; its folder is there, and Harbor runs it",
+    "run it with Harbor, as the README says; a server plays one turn in one container, with the network open or closed",
+)
+
+# Writing NeMo Gym.
+STEPS_LAST = Kind(
+    "steps-last",
+    D,
+    "its reward is the {value} over its steps, and NeMo Gym's agent that runs Harbor takes the last step's",
+    'write multi_step_reward_strategy = "final", or score it with Harbor alone',
+)
+TOOLS_UNOFFERED = Kind(
+    "tools-unoffered",
+    D,
+    "the agent has bash only: the tools of the MCP servers {value} are not offered to it",
+    "run it with Harbor behind NeMo Gym, as the README says",
+)
+SKILLS_UNTOLD = Kind(
+    "skills-untold",
+    D,
+    "the agent is not told of the skills in {value}",
+    "say in instruction.md where they are, or run it with Harbor behind NeMo Gym, as the README says",
+)
+ARTIFACTS_STOPPED = Kind(
+    "artifacts-stopped",
+    D,
+    "its {value} artifacts are given to tests in a container of their own, and are gone with the sandbox",
+    "run it with Harbor behind NeMo Gym, as the README says, which keeps them",
+)
+GPU_FIRST = Kind(
+    "gpu-first",
+    D,
+    "any of the GPU types {value} would do, and a sandbox is asked for the first",
+    "put the one that is at hand first",
+)
+AGENT_DAY = Kind(
+    "agent-day", N, "the agent has no time limit, and a sandbox lives for a day of its work", "say a limit"
+)
+SET_TYPE = Kind(
+    "set-type",
+    N,
+    "NeMo Gym has no datasets of the type {value}: the dataset of that name is of the type {type}",
+    "nothing: `--split {type}` reads it",
+)
+LICENCE_UNLISTED = Kind(
+    "licence-unlisted",
+    N,
+    "NeMo Gym's config names no such licence as {value}, and says TBD; taskset.jsonl keeps it",
+    "nothing",
+)
+
+# Writing OpenEnv.
+HARNESS_ONLY = Kind(
+    "harness-only",
+    D,
+    "the package's server does not play it, because of {value}; it is in the package, and Harbor plays it there",
+    "openenv harbor rollout --dataset FOLDER runs it; a server plays one turn in one container, with the network open "
+    "or closed",
+)
+TOOLS_TOLD = Kind(
+    "tools-told",
+    D,
+    "an agent is told of the MCP servers {value}, and calls them by commands in the container: their tools are not "
+    "offered to it as tools",
+    "openenv harbor rollout --dataset FOLDER runs it with a harness that calls them",
+)
+SKILLS_TOLD = Kind(
+    "skills-told",
+    N,
+    "an agent is told of the folder with skills, {value}, which a harness would show it",
+    "nothing, if the agent reads what is there",
+)
+ARTIFACTS_UNKEPT = Kind(
+    "artifacts-unkept",
+    D,
+    "its {value} artifacts are given to tests in a container of their own, and the server keeps none",
+    "openenv harbor rollout --dataset FOLDER --trials-dir FOLDER keeps them",
+)
+GPU_ANY = Kind(
+    "gpu-any", D, "GPUs of the types {value} are wanted, and Docker gives any", "run the server where all are of them"
+)
+EPISODE_LIMIT = Kind(
+    "episode-limit",
+    N,
+    "the agent has {value} s, and with the tests that is more than the hour that openenv.yaml can declare",
+    "nothing: the server keeps to the task's own limits",
+)
+VALIDATION_LINK = Kind(
+    "validation-link",
+    D,
+    "it is a link, to {value}, and openenv validate refuses a package with links in it",
+    "replace the link by a copy, or leave the task out (--strict)",
+)
+PUSH_EXCLUDED = Kind(
+    "push-excluded", D, "openenv push leaves {value} out", "upload the package otherwise, or rename the file"
+)
+
 # Writing Harbor.
 REWARD_KEY = Kind(
     "reward-key",
@@ -535,6 +642,47 @@ PACKAGE_UNDIGESTED = Kind(
     N,
     "Harbor cannot say the digest of its files ({value}), so that it is not listed in dataset.toml",
     "mend what is named; harbor run does not need it",
+)
+
+# What the Hub does not hold of a repository that is pushed to it.
+HUB_SCRIPT = Kind(
+    "hub-script",
+    N,
+    "its mode {value} becomes 644 on the Hub; Harbor makes the script executable before it runs it",
+    "nothing",
+)
+HUB_MODE = Kind(
+    "hub-mode",
+    D,
+    "its mode {value} becomes 644 on the Hub, so that a clone cannot execute it",
+    "call it by its interpreter, or chmod it in the script or Dockerfile that uses it; envconvert itself restores the "
+    "mode where it reads the repository from the Hub",
+)
+HUB_LINK = Kind(
+    "hub-link",
+    D,
+    "it is a link to {value}, and the Hub gets a copy, or nothing where the target is missing",
+    "replace the link by a copy",
+)
+HUB_FOLDER = Kind(
+    "hub-folder",
+    D,
+    "it is empty, and the Hub holds no empty folders",
+    "put a file into it, or make it in a script; envconvert restores it where it reads the repository from the Hub",
+)
+
+# Publishing with --images.
+IMAGE_PUSHED = Kind(
+    "image-pushed",
+    N,
+    "its Dockerfile was built and pushed, and task.toml names the image {value}",
+    "nothing; without --images task.toml stays as it is",
+)
+IMAGE_UNBUILT = Kind(
+    "image-unbuilt",
+    D,
+    "it has only a Dockerfile, and no image of it was pushed: {value}",
+    "mend what is named; until then it runs only where its Dockerfile can be built",
 )
 
 KINDS: dict[str, Kind] = {kind.code: kind for kind in list(globals().values()) if isinstance(kind, Kind)}

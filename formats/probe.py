@@ -26,6 +26,9 @@ class Framework:
     """Its size when installed, measured."""
     beside: tuple[str, ...] = ()
     """What else the packages that it loads depend on, for pip."""
+    asks_python: str | None = None
+    """The Python that its package demands, where it also runs on an older one of the same minor version: an interpreter
+    may lag behind by patch releases, and pip would refuse it."""
 
     @property
     def release(self) -> str:

@@ -388,6 +388,11 @@ class Taskset(Part, frozen=True, kw_only=True):
     def __iter__(self) -> Iterator[Task]:
         return self.tasks(Ledger())
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether its sets tell tasks apart."""
+        return any(set(ids) != set(self.ids) for ids in self.sets.values())
+
     def from_address(self, uri: str, revision: str | None) -> "Taskset":
         """This taskset, as found at `uri`."""
         return msgspec.structs.replace(self, source=msgspec.structs.replace(self.source, uri=uri, revision=revision))

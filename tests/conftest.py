@@ -147,7 +147,8 @@ def gate(needed: str, reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-def _interpreter(format: str) -> Path:
+def interpreter_of(format: str) -> Path:
+    """The interpreter of a format's real framework."""
     framework = FORMATS[format].probe.framework
     python = cache.cache_folder("environments") / f"{framework.name}-{framework.release}" / "bin" / "python"
     if not python.exists():
@@ -158,13 +159,13 @@ def _interpreter(format: str) -> Path:
 @pytest.fixture(scope="session")
 def harbor_python() -> Path:
     """The interpreter of the real Harbor."""
-    return _interpreter("harbor")
+    return interpreter_of("harbor")
 
 
 @pytest.fixture(scope="session")
 def verifiers_python() -> Path:
     """The interpreter of the real Verifiers."""
-    return _interpreter("verifiers")
+    return interpreter_of("verifiers")
 
 
 @pytest.fixture(scope="session")

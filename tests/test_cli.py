@@ -172,7 +172,7 @@ def test_a_folder_of_that_name_stops_the_shell(good: Path, tmp_path: Path, path:
 def test_arrows_to_nowhere(arrow: str, good: Path, tmp_path: Path) -> None:
     done = run(arrow, good, tmp_path / "out")
     assert done.returncode == 2
-    assert "is no format; there are harbor, terminal-bench, verifiers" in done.stderr
+    assert "is no format; there are harbor, nemo-gym, openenv, terminal-bench, verifiers" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 
@@ -424,7 +424,7 @@ def test_inspect_list(tmp_path: Path) -> None:
 
 def test_formats_json() -> None:
     found = run_json("formats")
-    assert sorted(entry["name"] for entry in found) == ["harbor", "terminal-bench", "verifiers"]
+    assert sorted(entry["name"] for entry in found) == ["harbor", "nemo-gym", "openenv", "terminal-bench", "verifiers"]
     assert [entry["name"] for entry in found if not entry["writes"]] == ["terminal-bench"]
     for entry in found:
         if not entry["writes"]:
@@ -433,6 +433,8 @@ def test_formats_json() -> None:
         assert {"image", "dockerfile", "script reward"} <= set(entry["holds"])
         assert (entry["tag"], entry["release"]) == {
             "harbor": ("harbor", "0.25.0"),
+            "nemo-gym": ("nemo-gym", "0.7.0"),
+            "openenv": ("openenv", "0.10.0"),
             "verifiers": ("verifiers", "0.4.0"),
         }[entry["name"]]
     assert next(entry for entry in found if entry["name"] == "harbor")["refuses"] == []

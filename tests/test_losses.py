@@ -25,6 +25,7 @@ from envconvert.formats.losses import KINDS, Ledger, Loss
 from envconvert.formats.taskset import Limits, Package, Steps, Task
 from envconvert.report import Report
 
+LIMITED = "[agent]\ntimeout_sec = 60\n"
 STEPS_TOML = '[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
 STEPS_FILES: Files = {
     "instruction.md": None,
@@ -141,6 +142,14 @@ CASES = [
     Case("id-invalid", "refused", "id", "'CON'", task="CON", arrange=lambda s: (s / "task").rename(s / "CON")),
     Case("id-clash", "refused", "id", "'task'", arrange=lambda s: make_task(s / "Task")),
     Case("link-outside", "refused", "tests/out", "'../../other'", arrange=link("tests/out", "../../other")),
+    Case(
+        "lfs-pointer",
+        "refused",
+        "tests/data.bin",
+        "Git LFS pointer",
+        files={"tests/data.bin": f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 9\n"},
+        arrange=lambda s: make_files(s, {".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n"}),
+    ),
     Case("link-cycle", "refused", "tests/round", "'..'", arrange=link("tests/round", "..")),
     Case("file-special", "refused", "tests/pipe", "named pipe", arrange=lambda s: os.mkfifo(s / "task/tests/pipe")),
     Case(
@@ -428,6 +437,104 @@ CASES = [
         files={"tests/__pycache__/a.pyc": "1"},
         to="verifiers",
     ),
+    # Writing OpenEnv.
+    Case(
+        "harness-only",
+        "degraded",
+        "container.network",
+        "'allowlist: pypi.org'",
+        f'{TOML}network_mode = "allowlist"\nallowed_hosts = ["pypi.org"]\n',
+        to="openenv",
+    ),
+    Case(
+        "tools-told",
+        "degraded",
+        "servers",
+        "['files']",
+        f'{TOML}mcp_servers = [{{ name = "files", transport = "stdio", command = "serve" }}]\n',
+        to="openenv",
+    ),
+    Case("skills-told", "note", "container.skills", "'/skills'", f'{TOML}skills_dir = "/skills"\n', to="openenv"),
+    Case(
+        "artifacts-unkept",
+        "degraded",
+        "tests.artifacts",
+        "its 1 artifacts",
+        f'artifacts = ["/app/out"]\n{TOML}',
+        to="openenv",
+    ),
+    Case(
+        "gpu-any",
+        "degraded",
+        "container.gpu_types",
+        "['H100']",
+        f'{TOML}gpus = 1\ngpu_types = ["H100"]\n',
+        to="openenv",
+    ),
+    Case(
+        "episode-limit",
+        "note",
+        "limits.agent",
+        "3001.0 s",
+        f"{TOML}[agent]\ntimeout_sec = 3001\n[verifier]\ntimeout_sec = 600\n",
+        to="openenv",
+    ),
+    Case("validation-link", "degraded", "tests/run", "'test.sh'", to="openenv", arrange=link("tests/run", "test.sh")),
+    Case("push-excluded", "degraded", "tests/.hidden", "'tests/.hidden'", to="openenv", files={"tests/.hidden": ""}),
+    # Writing NeMo Gym.
+    Case(
+        "passed-through",
+        "degraded",
+        "container.network",
+        "'allowlist: pypi.org'",
+        f'{TOML}network_mode = "allowlist"\nallowed_hosts = ["pypi.org"]\n',
+        to="nemo-gym",
+    ),
+    Case(
+        "tools-unoffered",
+        "degraded",
+        "servers",
+        "['files']",
+        f'{TOML}mcp_servers = [{{ name = "files", transport = "stdio", command = "serve" }}]\n{LIMITED}',
+        to="nemo-gym",
+    ),
+    Case(
+        "skills-untold",
+        "degraded",
+        "container.skills",
+        "'/skills'",
+        f'{TOML}skills_dir = "/skills"\n{LIMITED}',
+        to="nemo-gym",
+    ),
+    Case(
+        "artifacts-stopped",
+        "degraded",
+        "tests.artifacts",
+        "its 1 artifacts",
+        f'artifacts = ["/app/out"]\n{TOML}{LIMITED}',
+        to="nemo-gym",
+    ),
+    Case(
+        "gpu-first",
+        "degraded",
+        "container.gpu_types",
+        "['H100', 'A100']",
+        f'{TOML}gpus = 1\ngpu_types = ["H100", "A100"]\n{LIMITED}',
+        to="nemo-gym",
+    ),
+    Case("agent-day", "note", "limits.agent", "a day", to="nemo-gym"),
+    Case(
+        "set-type",
+        "note",
+        "sets",
+        "'none@1'",
+        TOML + LIMITED,
+        to="nemo-gym",
+        task="",
+        arrange=lambda s: (s / "registry.json").write_text(
+            '[{"name": "none", "version": "1", "description": "", "tasks": []}]'
+        ),
+    ),
     # Writing Harbor.
     Case("reward-key", "note", "reward.key", "'accuracy'", reward_key="accuracy"),
     Case(
@@ -483,7 +590,10 @@ def single(losses: list[Loss]) -> Loss:
 
 
 def test_the_table_has_a_case_for_every_kind() -> None:
-    assert sorted(case.code for case in CASES) == sorted(KINDS)
+    elsewhere = ["image-pushed", "image-unbuilt"]  # tests/test_publish.py
+    elsewhere += ["steps-last", "licence-unlisted"]  # tests/test_nemo_gym_writer.py
+    elsewhere += ["hub-folder", "hub-link", "hub-mode", "hub-script"]  # tests/test_pushing.py
+    assert sorted([*(case.code for case in CASES), *elsewhere]) == sorted(KINDS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.code for case in CASES])
