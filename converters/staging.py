@@ -82,15 +82,16 @@ def staged(target: Path, *, ours: Collection[str] | None = None, force: bool = F
     target = Path(os.path.realpath(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     stage = target.parent / f".{target.name}.{_host()}.{os.getpid()}.partial"
-    stage.mkdir()
     try:
+        stage.mkdir()  # in here, since Ctrl-C may come as soon as it is done
         yield stage
         if ours is None:
             _take_place(stage, target)
         else:
             _update(stage, target, ours, force)
     except BaseException:
-        remove_tree(stage)
+        if stage.is_dir():
+            remove_tree(stage)
         raise
 
 
