@@ -520,6 +520,12 @@ STEPS_LAST = Kind(
     "its reward is the {value} over its steps, and NeMo Gym's agent that runs Harbor takes the last step's",
     'write multi_step_reward_strategy = "final", or score it with Harbor alone',
 )
+HARBOR_NAME = Kind(
+    "harbor-name",
+    D,
+    "its folder is called otherwise than {value}, and NeMo Gym's agent that runs Harbor finds no result of it",
+    "name the folder as [task].name ends, without any of [*?, or run it with Harbor alone",
+)
 TOOLS_UNOFFERED = Kind(
     "tools-unoffered",
     D,

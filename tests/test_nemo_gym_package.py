@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import threading
 import tomllib
@@ -483,6 +484,13 @@ class _Model(BaseHTTPRequestHandler):
         pass
 
 
+def free_port() -> int:
+    """Gym's own is the same for every run, and another may be under way."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 @contextmanager
 def model(command: str) -> Iterator[str]:
     """An endpoint whose model runs `command`; gives the URL, which ends in /v1."""
@@ -515,6 +523,7 @@ def test_gym_eval_run(python: Path, containers: set[str], tmp_path: Path) -> Non
     command = [str(python.with_name("gym")), "eval", "run", "--environment", "whole", "--search-dir", str(root)]
     command += ["--split", "train", "--model-type", "openai_model", "--model", "stand-in", "--model-api-key", "none"]
     command += ["--output", str(rollouts), f"+uv_venv_dir={tmp_path / 'venvs'}", "+skip_venv_if_present=true"]
+    command += [f"+head_server.port={free_port()}"]
     uv = str(Path(shutil.which("uv") or "uv").parent)
     environment = {
         **os.environ,

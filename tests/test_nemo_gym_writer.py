@@ -21,7 +21,7 @@ from envconvert.formats.taskset import Author
 
 PACKAGE = ROOT / "formats" / "nemo_gym" / "package"
 RUNNER = ROOT / "formats" / "harbor" / "runner"
-STEPS = '[[steps]]\nname = "one"\n'
+TURNS = f'[task]\nname = "org/turns"\n{ENVIRONMENT}[[steps]]\nname = "one"\n'
 STEP_FILES = {"instruction.md": None, "steps/one/instruction.md": "Do.\n"}
 LIMITED = f"{TOML}[agent]\ntimeout_sec = 60\n"
 
@@ -49,7 +49,7 @@ def source(tmp_path: Path) -> Path:
     """Two tasks that the server plays and one that it does not."""
     make_task(tmp_path / "src" / "one", LIMITED)
     make_task(tmp_path / "src" / "two", LIMITED, {"instruction.md": "Schreib „Größe“.\n"})
-    make_task(tmp_path / "src" / "turns", TOML + STEPS, STEP_FILES)
+    make_task(tmp_path / "src" / "turns", TURNS, STEP_FILES)
     return tmp_path / "src"
 
 
@@ -193,13 +193,30 @@ def test_what_the_server_does_not_play_is_told(source: Path, tmp_path: Path) -> 
 
 
 def test_steps_whose_reward_is_the_last_lose_nothing_of_it(tmp_path: Path) -> None:
-    make_task(tmp_path / "src" / "turns", f'multi_step_reward_strategy = "final"\n{TOML}{STEPS}', STEP_FILES)
+    make_task(tmp_path / "src" / "turns", f'multi_step_reward_strategy = "final"\n{TURNS}', STEP_FILES)
     [report] = envconvert.convert(tmp_path / "src", tmp_path / "out", to="nemo-gym")
     assert [loss.code for loss in report.losses] == ["passed-through"]
 
 
+@pytest.mark.parametrize(
+    ("folder", "name", "told"),
+    [
+        ("turns", '[task]\nname = "org/turns"\n', False),
+        ("turns", "", False),
+        ("other", NAMED, True),
+        ("a[b]", "", True),
+    ],
+)
+def test_a_name_by_which_gym_would_not_find_the_result(tmp_path: Path, folder: str, name: str, told: bool) -> None:
+    """harbor_agent_general looks for the result of `task_name` by [task].name, and for the folder by a pattern."""
+    toml = f'{name}{ENVIRONMENT}[[steps]]\nname = "one"\n'
+    make_task(tmp_path / "src" / folder, toml, STEP_FILES)
+    [report] = envconvert.convert(tmp_path / "src", tmp_path / "out", to="nemo-gym")
+    assert ("harbor-name" in {loss.code for loss in report.losses}) == told
+
+
 def test_without_a_task_for_the_server_there_is_none(tmp_path: Path) -> None:
-    make_task(tmp_path / "src" / "turns", TOML + STEPS, STEP_FILES)
+    make_task(tmp_path / "src" / "turns", TURNS, STEP_FILES)
     out = written(tmp_path / "src", tmp_path / "out", name="org/set")
     assert os.listdir(out / "environments") == ["set_harbor"]
     assert not (out / "resources_servers").exists()

@@ -34,6 +34,9 @@ def _found(task: Task) -> Found:
         yield losses.PASSED_THROUGH, field, value
         if isinstance(task.interaction, Steps) and task.interaction.total != "final":
             yield losses.STEPS_LAST, "interaction.total", task.interaction.total or "mean"
+        name = task.package.name if task.package else task.id
+        if name.rpartition("/")[2] != task.id or re.search(r"[*?[]", task.id):
+            yield losses.HARBOR_NAME, "task.name", name
         return
     if task.servers:
         yield losses.TOOLS_UNOFFERED, "servers", [server.name for server in task.servers]

@@ -253,7 +253,12 @@ def _harbor(taskset: Taskset, name: str, place: str) -> dict[str, Any]:
         "harbor_reward_key": taskset.reward.key,
         "harbor_dataset": {"path": place},
         "harbor_environment": {"type": "docker"},
-        "harbor_agent": {"name": "terminus-2", "model_name": "${policy_model_name}"},
+        # litellm, by which this agent of Harbor's reaches a model, wants the kind of endpoint before the model's name.
+        "harbor_agent": {
+            "name": "terminus-2",
+            "model_name": "openai/${policy_model_name}",
+            "kwargs": {"api_base": "${policy_base_url}"},
+        },
     }
     return {f"{name}_agent": {"responses_api_agents": {"harbor_agent_general": agent}}}
 
