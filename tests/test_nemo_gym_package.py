@@ -197,7 +197,7 @@ Call = tuple[str, Any]
 
 
 def bash(command: str) -> Call:
-    return ("bash", {"wanted": command})
+    return ("bash", {"command": command})
 
 
 def session(python: Path, root: Path, calls: Sequence[Call], **chosen: Any) -> dict[str, Any]:
