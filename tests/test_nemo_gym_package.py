@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import tomllib
+import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -54,9 +55,9 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def root_of(folder: Path, toml: str = TOML, files: Files | None = None) -> Path:
-    """A Gym root with one task, `task`, whose server is `set`."""
+    """A Gym root with one task, `task`, whose server is `set`; no other taskset has its name, which containers bear."""
     make_task(folder / "src" / "task", toml, files)
-    pipeline.convert(folder / "src", folder / "out", to="nemo-gym", name="org/set")
+    pipeline.convert(folder / "src", folder / "out", to="nemo-gym", name=f"{uuid.uuid4().hex}/set")
     return folder / "out"
 
 
@@ -172,8 +173,9 @@ root = Path(asked["root"])
 row = row_of(root, "set", "task")
 server = server_of(root / "resources_servers" / "set", **asked["chosen"])
 
+mark = "label=envconvert.taskset=" + server.manifest.name
+
 def running():
-    mark = "label=envconvert.taskset=org/set"
     command = ["docker", "ps", "-aq", "--filter", mark]
     return len(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
@@ -184,7 +186,8 @@ with TestClient(server.setup_webserver(), raise_server_exceptions=False) as clie
             answers.append(running())
             continue
         if name == "shell":
-            answers.append(subprocess.run(body, shell=True, capture_output=True, text=True).stdout)
+            done = subprocess.run(["sh", "-c", body, "sh", mark], capture_output=True, text=True, check=True)
+            answers.append(done.stdout)
             continue
         said = {"seed_session": row, "verify": {**row, "response": RESPONSE}}.get(name, {})
         got = client.post("/" + name, json={**said, **(body or {})})
@@ -222,7 +225,7 @@ def test_a_session(python: Path, containers: set[str], tmp_path: Path) -> None:
         bash("pwd; echo [$X]; cat"),
         bash("sleep 1000 >/dev/null 2>&1 &"),
         bash("echo 42 > answer.txt"),
-        ("shell", "docker exec -u root $(docker ps -q --filter label=envconvert.taskset=org/set) chmod 777 /srv"),
+        ("shell", 'docker exec -u root $(docker ps -q --filter "$1") chmod 777 /srv'),
         bash("echo 42 > answer.txt"),
         RUNNING,
         VERIFY,

@@ -100,7 +100,7 @@ def write_rest(
         "release": _RELEASE,
         "tasks": len(tasks),
         "served": len(rows),
-        "sets": [title for title, ids in sets.items() if any(id in rows for id in ids)],
+        "split": _type(next((title for title, ids in sets.items() if any(id in rows for id in ids)), _SET)),
         "repository": re.sub(r"[^a-z0-9]+", "_", name).strip("_"),  # as runner/build_context.py names images
         "reward_key": taskset.reward.key,
         "shared": shared is not None,
@@ -119,16 +119,18 @@ def write_rest(
 
 
 def commands(taskset: Taskset, example: str) -> str:
-    """Shell lines that run a repository on the Hub. Gym has no way to choose the task `example` among its rows."""
+    """Shell lines that run a repository on the Hub. Gym cannot be told which of its rows, so not `example`, but one."""
     name = module_name(taskset.name)
+    sets = taskset.sets if taskset.is_divided else {}
+    split = _type(next((title for title, ids in sets.items() if example in ids), _SET))
     folder = taskset.name.rpartition("/")[2]
     return "\n".join(
         (
             f"git clone {shlex.quote(address(taskset.name))} {shlex.quote(folder)}",
             f"uv tool install --python 3.13 'nemo-gym=={_RELEASE}'",
-            f'gym eval run --environment {name} --search-dir "$PWD"/{shlex.quote(folder)}/nemo_gym --split train \\',
-            '    --model-type openai_model --model "$MODEL" --model-url "$LLM_URL" --model-api-key "$LLM_KEY" \\',
-            "    --output rollouts.jsonl",
+            f'gym eval run --environment {name} --search-dir "$PWD"/{shlex.quote(folder)}/nemo_gym \\',
+            f"    --split {split} --limit 1 --output rollouts.jsonl \\",
+            '    --model-type openai_model --model "$MODEL" --model-url "$LLM_URL" --model-api-key "$LLM_KEY"',
         )
     )
 
