@@ -8,7 +8,6 @@ import datetime
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.resources import files as resources
 from typing import Any
 
 import msgspec
@@ -145,13 +144,6 @@ def write_folder(task: Task, target: Target, path: str, ledger: Ledger) -> Targe
         return None
     ledger.written += 1
     return folder
-
-
-def write_runner(target: Target, path: str) -> None:
-    """Write the code that runs task folders in containers to `path`, as a package of Python."""
-    for source in sorted((resources(__package__) / "runner").iterdir(), key=lambda source: source.name):
-        if source.name.endswith(".py"):
-            target.write(f"{path}/{source.name}", source.read_bytes())
 
 
 def _fill(folder: Target, task: Task) -> None:

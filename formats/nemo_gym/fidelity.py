@@ -2,18 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from envconvert.formats import losses
+from envconvert.formats.harbor import one_turn
 from envconvert.formats.losses import Kind, Loss
-from envconvert.formats.taskset import (
-    Container,
-    Steps,
-    Task,
-    network_of_agent,
-    network_of_tests,
-    own_container,
-    resumes,
-)
+from envconvert.formats.taskset import Steps, Task
 
 NAME = "nemo-gym"
 
@@ -44,7 +38,7 @@ def _found(task: Task) -> Found:
         yield losses.SKILLS_UNTOLD, "container.skills", task.container.skills
     if task.tests.artifacts:
         yield losses.ARTIFACTS_STOPPED, "tests.artifacts", len(task.tests.artifacts)
-    for field, box in _boxes(task):
+    for field, box in one_turn.boxes(task):
         if box.gpus and box.gpu_types and len(box.gpu_types) > 1:
             yield losses.GPU_FIRST, f"{field}.gpu_types", list(box.gpu_types)
     if task.limits.agent is None:
@@ -52,36 +46,6 @@ def _found(task: Task) -> Found:
 
 
 def passed_through(task: Task) -> tuple[str, str] | None:
-    """Why the server does not play `task`, as a field and what stands there; None where it does.
-
-    package/taskset_server/supported.py tells the same from the task's folder.
-    """
-    return next(_unserved(task), None)
-
-
-def _unserved(task: Task) -> Iterator[tuple[str, str]]:
-    if isinstance(task.interaction, Steps):
-        yield "interaction", f"{len(task.interaction.steps)} steps"
-    if (tree := resumes(task)) is not None:
-        yield "interaction.resumes", tree.entries[0].path
-    for field, box in _boxes(task):
-        if box.build and box.build.compose:
-            yield f"{field}.build.compose", box.build.compose
-        if box.os == "windows":
-            yield f"{field}.os", box.os
-        if box.tpu:
-            yield f"{field}.tpu", box.tpu.type
-        if box.workdir and not box.workdir.startswith("/"):
-            yield f"{field}.workdir", f"the relative folder {box.workdir}"
-        if box.image and not re.fullmatch(r"[A-Za-z0-9]\S*", box.image):
-            yield f"{field}.image", f"{box.image}, which names no image"
-    policies = [(f"{field}.network", box.network) for field, box in _boxes(task)]
-    policies += [("container.agent_network", network_of_agent(task)), ("tests.network", network_of_tests(task))]
-    for field, policy in policies:
-        if policy.mode == "allowlist" and policy.hosts:
-            yield field, f"allowlist: {', '.join(policy.hosts)}"
-
-
-def _boxes(task: Task) -> list[tuple[str, Container]]:
-    own = own_container(task)
-    return [("container", task.container), *([("tests.container", own.container)] if own else [])]
+    """Why the server does not play `task`, as a field and what stands there; None where it does."""
+    containers = (found for field, box in one_turn.boxes(task) for found in one_turn.cannot_start(field, box))
+    return next(chain(one_turn.not_played(task), containers), None)

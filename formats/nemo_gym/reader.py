@@ -1,40 +1,18 @@
 """Gym roots that envconvert wrote, read back: the same bytes, modes, links and empty folders."""
 
-from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import msgspec
-
 from envconvert.formats.files import UnreadableSourceError
-from envconvert.formats.harbor import reader as harbor
-from envconvert.formats.harbor.tables import AuthorTable
-from envconvert.formats.losses import printable
-from envconvert.formats.names import is_taskset_name
+from envconvert.formats.harbor import packages
 from envconvert.formats.nemo_gym.fidelity import NAME
 from envconvert.formats.repository import TASKS
-from envconvert.formats.taskset import Author, Select, Taskset, TasksetSource, every
-
-
-class Header(msgspec.Struct, kw_only=True):
-    """The first line of taskset.jsonl."""
-
-    name: str
-    version: str | None = None
-    description: str = ""
-    licence: str | None = None
-    authors: list[AuthorTable] = []
-    keywords: list[str] = []
-    reward_key: str = "reward"
-    sets: dict[str, list[str]] = {}
-    """Ids by the name of a set; nothing where they tell no tasks apart."""
-    left_out: frozenset[str] = frozenset()
-    """Ids of tasks that stand beside the root's own, for other formats."""
+from envconvert.formats.taskset import Select, Taskset, every
 
 
 def detect(source: Path) -> bool:
     """Whether `source` is a Gym root that envconvert wrote."""
     environments = any(source.glob("environments/*/config.yaml"))
-    return environments and (source / "taskset.jsonl").is_file() and tasks_of(source).is_dir()
+    return environments and (source / packages.HEADER).is_file() and tasks_of(source).is_dir()
 
 
 def tasks_of(source: Path) -> Path:
@@ -57,40 +35,13 @@ def read(
         raise UnreadableSourceError(source, "a Gym root is one dataset; leave out --dataset")
     if not detect(source):
         raise UnreadableSourceError(source, "it is no Gym root that envconvert wrote; others cannot be read yet")
-    header = _header(source / "taskset.jsonl")
-    if split is not None and split not in header.sets:
-        there = ", ".join(sorted(header.sets)) or "none"
-        raise UnreadableSourceError(source / "taskset.jsonl", f"it has no split {split!r}; its splits: {there}")
-    wanted = None if split is None else set(header.sets[split])
-
-    def offered(ids: Sequence[str]) -> Collection[str]:
-        return select([id for id in ids if id not in header.left_out and (wanted is None or id in wanted)])
-
-    tasks = harbor.read(
-        tasks_of(source), name=name or header.name, reward_key=reward_key or header.reward_key, select=offered
+    return packages.read(
+        source,
+        source / packages.HEADER,
+        tasks_of(source),
+        format=NAME,
+        name=name,
+        reward_key=reward_key,
+        select=select,
+        split=split,
     )
-    found = set(tasks.ids)
-    return msgspec.structs.replace(
-        tasks,
-        version=header.version,
-        description=header.description,
-        licence=header.licence,
-        authors=tuple(Author(name=author.name, email=author.email) for author in header.authors),
-        keywords=tuple(header.keywords),
-        sets={title: tuple(id for id in ids if id in found) for title, ids in header.sets.items()},
-        source=TasksetSource(format=NAME, uri=printable(source.name)),
-    )
-
-
-def _header(file: Path) -> Header:
-    try:
-        with open(file, "rb") as lines:
-            header = msgspec.json.decode(lines.readline(), type=Header)
-    except (OSError, msgspec.DecodeError) as error:
-        raise UnreadableSourceError(file, f"its first line cannot be read: {error}") from None
-    if not is_taskset_name(header.name):
-        reason = (
-            f"its name {header.name!r} is not ORG/NAME of ASCII letters, digits, `-`, `_` and `.`; correct it there"
-        )
-        raise UnreadableSourceError(file, reason)
-    return header

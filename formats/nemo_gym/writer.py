@@ -5,17 +5,16 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any
 
 import msgspec
 import yaml
-from jinja2 import Environment, StrictUndefined
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from envconvert.formats import losses
 from envconvert.formats.files import Target
-from envconvert.formats.harbor.writer import write_folder, write_runner
+from envconvert.formats.harbor import packages
+from envconvert.formats.harbor.writer import write_folder
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import module_name
 from envconvert.formats.nemo_gym import fidelity
@@ -95,17 +94,18 @@ def write_rest(
     rows = {task.id: task.row for task in tasks if task.row is not None}
     values: dict[str, Any] = {
         "title": taskset.name,
-        "description": _one_line(taskset.description) or f"{taskset.name} for NeMo Gym.",
+        "description": packages.about(taskset, "NeMo Gym"),
         "name": name,
         "release": _RELEASE,
         "tasks": len(tasks),
         "served": len(rows),
         "split": _type(next((title for title, ids in sets.items() if any(id in rows for id in ids)), _SET)),
-        "repository": re.sub(r"[^a-z0-9]+", "_", name).strip("_"),  # as runner/build_context.py names images
+        "repository": packages.image_repository(name),
         "reward_key": taskset.reward.key,
         "shared": shared is not None,
     }
-    target.write("taskset.jsonl", _header(taskset, tasks, shared))
+    kept = packages.sets_of(taskset, {task.id for task in tasks})
+    target.write(packages.HEADER, packages.header(taskset, shared, kept))
     if rows:
         _write_environment(taskset, target, name, _server(taskset, name), _kept(sets, rows))
         _write_server(target, name)
@@ -115,7 +115,7 @@ def write_rest(
     _write_environment(taskset, target, f"{name}_harbor", harbor, _kept(sets, pointers))
     if shared is None:  # else the repository has its own
         template = (files(__package__) / "package" / "README.md.jinja").read_text("utf-8")
-        target.write("README.md", _ENVIRONMENT.from_string(template).render(values))
+        target.write("README.md", packages.TEMPLATES.from_string(template).render(values))
 
 
 def commands(taskset: Taskset, example: str) -> str:
@@ -133,9 +133,6 @@ def commands(taskset: Taskset, example: str) -> str:
             '    --model-type openai_model --model "$MODEL" --model-url "$LLM_URL" --model-api-key "$LLM_KEY"',
         )
     )
-
-
-_ENVIRONMENT = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False)
 
 
 def _losses(taskset: Taskset) -> Iterator[Loss]:
@@ -204,7 +201,7 @@ def _write_environment(
         "kind": "environment",
         "integration_profile": "custom-gym-verifier" if kind == "simple_agent" else "external-agent-loop",
         "domain": "agent",
-        "description": _one_line(taskset.description) or f"{taskset.name} for NeMo Gym.",
+        "description": packages.about(taskset, "NeMo Gym"),
         "modality": "text",
         "licensing": _spdx(taskset.licence) or "unknown",
         "authors": list(dict.fromkeys(author.name for author in taskset.authors)) or [taskset.name.partition("/")[0]],
@@ -268,33 +265,9 @@ def _harbor(taskset: Taskset, name: str, place: str) -> dict[str, Any]:
 def _write_server(target: Target, name: str) -> None:
     place = f"resources_servers/{name}"
     package = files(__package__) / "package"
-    for prefix, folder in (("", package), ("taskset_server/", package / "taskset_server")):
-        for source in _sources(folder):
-            target.write(f"{place}/{prefix}{source.name}", source.read_bytes())
-    write_runner(target, f"{place}/taskset_server/runner")
-
-
-def _sources(package: Traversable) -> list[Traversable]:
-    found = (item for item in package.iterdir() if item.name.endswith((".py", ".txt")))
-    return sorted(found, key=lambda item: item.name)
-
-
-def _header(taskset: Taskset, tasks: list[Written], shared: SharedTasks | None) -> str:
-    ids = {task.id for task in tasks}
-    sets = taskset.sets if taskset.is_divided else {}
-    header: dict[str, Any] = {
-        "name": taskset.name,
-        "version": taskset.version,
-        "description": taskset.description,
-        "licence": taskset.licence,
-        "authors": [{"name": author.name, "email": author.email} for author in taskset.authors],
-        "keywords": list(taskset.keywords),
-        "reward_key": taskset.reward.key,
-        "sets": {name: [id for id in members if id in ids] for name, members in sets.items()},
-    }
-    if shared is not None:
-        header["left_out"] = list(shared.left_out)
-    return json.dumps(header, ensure_ascii=False) + "\n"
+    packages.copy_code(package, target, place, (".py", ".txt"))
+    packages.copy_code(package / "taskset_server", target, f"{place}/taskset_server")
+    packages.copy_runner(target, f"{place}/taskset_server/runner")
 
 
 def _spdx(licence: str | None) -> str | None:
@@ -307,7 +280,3 @@ def _spdx(licence: str | None) -> str | None:
 
 def _yaml(value: Mapping[str, Any]) -> str:
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -1,21 +1,13 @@
 """What a task loses as part of an OpenEnv package, and whether the package's server plays it."""
 
-import re
 from collections.abc import Iterator
+from itertools import chain
 
 from envconvert.formats import losses
 from envconvert.formats.files import Tree
+from envconvert.formats.harbor import one_turn
 from envconvert.formats.losses import Kind, Loss
-from envconvert.formats.taskset import (
-    Container,
-    NetworkPolicy,
-    Steps,
-    Task,
-    network_of_agent,
-    network_of_tests,
-    own_container,
-    resumes,
-)
+from envconvert.formats.taskset import Task
 
 NAME = "openenv"
 
@@ -44,45 +36,9 @@ def _found(task: Task) -> Found:
 
 
 def not_served(task: Task) -> tuple[str, str] | None:
-    """Why the server does not play `task`, as a field and what stands there; None where it does.
-
-    server/tasks.py tells the same from the task's folder.
-    """
-    return next(_unserved(task), None)
-
-
-def _unserved(task: Task) -> Iterator[tuple[str, str]]:
-    if isinstance(task.interaction, Steps):
-        yield "interaction", f"{len(task.interaction.steps)} steps"
-    if (tree := resumes(task)) is not None:
-        yield "interaction.resumes", tree.entries[0].path
-    boxes = [("container", task.container)]
-    if (own := own_container(task)) is not None:
-        boxes.append(("tests.container", own.container))
-    for field, box in boxes:
-        if box.build and box.build.compose:
-            yield f"{field}.build.compose", box.build.compose
-        if box.os == "windows":
-            yield f"{field}.os", box.os
-        if box.tpu:
-            yield f"{field}.tpu", box.tpu.type
-    policies = [(f"{field}.network", box.network) for field, box in boxes]
-    policies += [("container.agent_network", network_of_agent(task)), ("tests.network", network_of_tests(task))]
-    for field, policy in policies:
-        if hosts := _hosts(policy):
-            yield field, f"allowlist: {', '.join(hosts)}"
-    yield from _unusual(task.container)
-
-
-def _hosts(policy: NetworkPolicy) -> tuple[str, ...]:
-    return policy.hosts or () if policy.mode == "allowlist" else ()
-
-
-def _unusual(container: Container) -> Iterator[tuple[str, str]]:
-    if container.workdir and not container.workdir.startswith("/"):
-        yield "container.workdir", f"the relative folder {container.workdir}"
-    if container.image and not re.fullmatch(r"[A-Za-z0-9]\S*", container.image):
-        yield "container.image", f"{container.image}, which names no image"
+    """Why the server does not play `task`, as a field and what stands there; None where it does."""
+    container = one_turn.cannot_start("container", task.container)
+    return next(chain(one_turn.not_played(task), container), None)
 
 
 def _served(task: Task) -> Found:

@@ -6,16 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any
 
 import msgspec
-import tomli_w
-import yaml
-from jinja2 import Environment, StrictUndefined
 
 from envconvert.formats.files import Target
-from envconvert.formats.harbor.writer import write_folder, write_runner
+from envconvert.formats.harbor import packages
+from envconvert.formats.harbor.writer import write_folder
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.openenv import fidelity
 from envconvert.formats.repository import TASKS, SharedTasks, address
@@ -87,19 +84,20 @@ def write_rest(
     """Write the package around its tasks."""
     tasks = list(written)
     package = files(__package__) / "package"
-    for path, source in _sources(package):
-        target.write(path, source.read_bytes())
-    write_runner(target, "server/runner")
+    packages.copy_code(package, target, "")
+    packages.copy_code(package / "server", target, "server")
+    packages.copy_runner(target, "server/runner")
     values = _values(taskset, tasks)
     target.write("server/settings.json", _settings(taskset, tasks, values, shared))
-    target.write("taskset.jsonl", _header(taskset, tasks, shared))
+    sets = packages.sets_of(taskset, {task.id for task in tasks})
+    target.write(packages.HEADER, packages.header(taskset, shared, sets))
     if values["example"] is not None:
         target.write("validation/runtime.json", _plan(values["example"]))
     for path in _RENDERED:
         if path == "README.md" and shared is not None:
             continue  # the repository has its own
         template = (package / f"{path}.jinja").read_text("utf-8")
-        target.write(_RENDERED[path], _ENVIRONMENT.from_string(template).render(values))
+        target.write(_RENDERED[path], packages.TEMPLATES.from_string(template).render(values))
 
 
 def commands(taskset: Taskset, example: str) -> str:
@@ -137,17 +135,6 @@ _RENDERED = {
 }
 """Templates, and the files that they become."""
 
-_ENVIRONMENT = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False)
-_ENVIRONMENT.filters["toml"] = lambda text: tomli_w.dumps({"_": text}).removeprefix("_ = ").rstrip("\n")
-_ENVIRONMENT.filters["yaml"] = lambda text: yaml.safe_dump(text, default_style='"', width=10**9).rstrip("\n")
-
-
-def _sources(package: Traversable) -> Iterator[tuple[str, Traversable]]:
-    for prefix, folder in (("", package), ("server/", package / "server")):
-        for source in sorted(folder.iterdir(), key=lambda source: source.name):
-            if source.name.endswith(".py"):
-                yield f"{prefix}{source.name}", source
-
 
 def _values(taskset: Taskset, tasks: list[Written]) -> dict[str, Any]:
     package = package_name(taskset.name)
@@ -155,21 +142,21 @@ def _values(taskset: Taskset, tasks: list[Written]) -> dict[str, Any]:
     served = [task for task in tasks if task.served]
     images = Counter(task.image for task in served if task.image)
     image = images.most_common(1)[0][0] if images else None
-    splits = {split: len(ids) for split, ids in _splits(taskset, served).items()} or {_SPLIT: len(served)}
+    splits = packages.sets_of(taskset, {task.id for task in served})
     return {
         "name": taskset.name,
         "package": package,
         "repository": package.removesuffix("_env"),
         "prefix": prefix,
         "exports": sorted([f"{prefix}Env", "ContainerAction", "ContainerObservation", "ContainerState"]),
-        "version": _version(taskset.version),
-        "description": " ".join(taskset.description.split()) or f"{taskset.name} for OpenEnv.",
+        "version": packages.pip_version(taskset.version),
+        "description": packages.about(taskset, "OpenEnv"),
         "release": _RELEASE,
         "reward_key": taskset.reward.key,
         "sessions": _SESSIONS,
         "tasks": len(tasks),
         "served": len(served),
-        "splits": splits,
+        "splits": {split: len(ids) for split, ids in splits.items()} or {_SPLIT: len(served)},
         "example": served[0].id if served else None,
         "image": image or _BASE_IMAGE,
         "task": next((task.id for task in served if image and task.image == image), ""),
@@ -181,40 +168,16 @@ def _values(taskset: Taskset, tasks: list[Written]) -> dict[str, Any]:
     }
 
 
-def _splits(taskset: Taskset, tasks: list[Written]) -> dict[str, list[str]]:
-    """The ids of `tasks` by split; nothing where the taskset has no sets that tell tasks apart."""
-    if not taskset.is_divided:
-        return {}
-    ids = {task.id for task in tasks}
-    return {name: [id for id in members if id in ids] for name, members in taskset.sets.items()}
-
-
 def _settings(taskset: Taskset, tasks: list[Written], values: dict[str, Any], shared: SharedTasks | None) -> str:
     settings = {
         "taskset": taskset.name,
         "package": values["package"],
         "repository": values["repository"],
         "reward_key": taskset.reward.key,
-        "splits": _splits(taskset, [task for task in tasks if task.served]),
+        "splits": packages.sets_of(taskset, {task.id for task in tasks if task.served}),
         "left_out": list(shared.left_out) if shared else [],
     }
     return json.dumps(settings, ensure_ascii=False, indent=2) + "\n"
-
-
-def _header(taskset: Taskset, tasks: list[Written], shared: SharedTasks | None) -> str:
-    header: dict[str, Any] = {
-        "name": taskset.name,
-        "version": taskset.version,
-        "description": taskset.description,
-        "licence": taskset.licence,
-        "authors": [{"name": author.name, "email": author.email} for author in taskset.authors],
-        "keywords": list(taskset.keywords),
-        "reward_key": taskset.reward.key,
-        "sets": _splits(taskset, tasks),
-    }
-    if shared is not None:
-        header["left_out"] = list(shared.left_out)
-    return json.dumps(header, ensure_ascii=False) + "\n"
 
 
 def _plan(task: str) -> str:
@@ -225,10 +188,3 @@ def _plan(task: str) -> str:
         "actions": [{"kind": "exec", "command": "pwd"}, {"kind": "submit"}],
     }
     return json.dumps(plan, indent=2) + "\n"
-
-
-def _version(version: str | None) -> str:
-    """A version that pip takes: the taskset's own where it is one."""
-    return (
-        version if version and re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", version) else "0.1.0"
-    )

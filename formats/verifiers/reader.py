@@ -1,37 +1,17 @@
 """Verifiers packages that envconvert wrote, read back: the same bytes, modes, links and empty folders."""
 
-from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import msgspec
-
 from envconvert.formats.files import UnreadableSourceError
-from envconvert.formats.harbor import reader as harbor
-from envconvert.formats.harbor.tables import AuthorTable
-from envconvert.formats.losses import printable
-from envconvert.formats.names import is_taskset_name
+from envconvert.formats.harbor import packages
 from envconvert.formats.repository import TASKS
-from envconvert.formats.taskset import Author, Select, Taskset, TasksetSource, every
-
-
-class Header(msgspec.Struct, kw_only=True):
-    """The first line of taskset.jsonl."""
-
-    name: str
-    version: str | None = None
-    description: str = ""
-    licence: str | None = None
-    authors: list[AuthorTable] = []
-    keywords: list[str] = []
-    reward_key: str = "reward"
-    left_out: frozenset[str] = frozenset()
-    """Ids of tasks that stand beside the package's own, for other formats."""
+from envconvert.formats.taskset import Select, Taskset, every
 
 
 def find(source: Path) -> Path | None:
     """The module folder of the package at `source`, which may be that folder itself; None where there is none."""
     found = sorted(
-        path.parent for path in [source / "taskset.jsonl", *source.glob("*/taskset.jsonl")] if path.is_file()
+        path.parent for path in [source / packages.HEADER, *source.glob(f"*/{packages.HEADER}")] if path.is_file()
     )
     modules = [
         folder
@@ -71,29 +51,12 @@ def read(
         raise UnreadableSourceError(
             source, "it is no Verifiers package that envconvert wrote; others cannot be read yet"
         )
-    try:
-        with open(module / "taskset.jsonl", "rb") as lines:
-            header = msgspec.json.decode(lines.readline(), type=Header)
-    except (OSError, msgspec.DecodeError) as error:
-        raise UnreadableSourceError(module / "taskset.jsonl", f"its first line cannot be read: {error}") from None
-    if not is_taskset_name(header.name):
-        reason = (
-            f"its name {header.name!r} is not ORG/NAME of ASCII letters, digits, `-`, `_` and `.`; correct it there"
-        )
-        raise UnreadableSourceError(module / "taskset.jsonl", reason)
-
-    def offered(ids: Sequence[str]) -> Collection[str]:
-        return select([id for id in ids if id not in header.left_out])
-
-    tasks = harbor.read(
-        tasks_of(module), name=name or header.name, reward_key=reward_key or header.reward_key, select=offered
-    )
-    return msgspec.structs.replace(
-        tasks,
-        version=header.version,
-        description=header.description,
-        licence=header.licence,
-        authors=tuple(Author(name=author.name, email=author.email) for author in header.authors),
-        keywords=tuple(header.keywords),
-        source=TasksetSource(format="verifiers", uri=printable(source.name)),
+    return packages.read(
+        source,
+        module / packages.HEADER,
+        tasks_of(module),
+        format="verifiers",
+        name=name,
+        reward_key=reward_key,
+        select=select,
     )

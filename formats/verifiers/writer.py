@@ -1,18 +1,13 @@
 """The taskset written as a Verifiers package."""
 
-import json
-import re
 import shlex
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any
 
-import tomli_w
-from jinja2 import Environment, StrictUndefined
-
 from envconvert.formats.files import Target
-from envconvert.formats.harbor.writer import write_folder, write_runner
+from envconvert.formats.harbor import packages
+from envconvert.formats.harbor.writer import write_folder
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import module_name
 from envconvert.formats.repository import TASKS, SharedTasks, address
@@ -48,26 +43,25 @@ def write_rest(
     for _ in ids:  # all must be written before they are counted
         pass
     package = files(__package__) / "package"
-    for source in _sources(package):
-        target.write(f"{module}/{source.name}", source.read_bytes())
-    write_runner(target, f"{module}/runner")
-    target.write(f"{module}/taskset.jsonl", _header(taskset, shared))
+    packages.copy_code(package, target, module)
+    packages.copy_runner(target, f"{module}/runner")
+    target.write(f"{module}/{packages.HEADER}", packages.header(taskset, shared))
     values: dict[str, Any] = {
         "name": taskset.name,
         "module": module,
         "distribution": module.replace("_", "-"),
-        "version": _version(taskset.version),
-        "description": _one_line(taskset.description) or f"{taskset.name} for Verifiers.",
+        "version": packages.pip_version(taskset.version),
+        "description": packages.about(taskset, "Verifiers"),
         "release": _RELEASE,
         "tasks": ledger.written,
         "example": example,
-        "repository": re.sub(r"[^a-z0-9]+", "_", module).strip("_"),  # as runner/build_context.py names images
+        "repository": packages.image_repository(module),
         "reward_key": taskset.reward.key,
         "shared": shared is not None,
     }
     for name in ("pyproject.toml", "README.md"):
         template = (package / f"{name}.jinja").read_text("utf-8")
-        target.write(name, _ENVIRONMENT.from_string(template).render(values))
+        target.write(name, packages.TEMPLATES.from_string(template).render(values))
 
 
 def commands(taskset: Taskset, example: str) -> str:
@@ -80,37 +74,3 @@ def commands(taskset: Taskset, example: str) -> str:
             f'    --select.include.ids {shlex.quote(example)} --model "$MODEL" --client.base-url "$LLM_URL"',
         )
     )
-
-
-_ENVIRONMENT = Environment(undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False)
-_ENVIRONMENT.filters["toml"] = lambda text: tomli_w.dumps({"_": text}).removeprefix("_ = ").rstrip("\n")
-
-
-def _sources(package: Traversable) -> list[Traversable]:
-    return sorted((item for item in package.iterdir() if item.name.endswith(".py")), key=lambda item: item.name)
-
-
-def _header(taskset: Taskset, shared: SharedTasks | None) -> str:
-    header: dict[str, Any] = {
-        "name": taskset.name,
-        "version": taskset.version,
-        "description": taskset.description,
-        "licence": taskset.licence,
-        "authors": [{"name": author.name, "email": author.email} for author in taskset.authors],
-        "keywords": list(taskset.keywords),
-        "reward_key": taskset.reward.key,
-    }
-    if shared is not None:
-        header["left_out"] = list(shared.left_out)
-    return json.dumps(header, ensure_ascii=False) + "\n"
-
-
-def _version(version: str | None) -> str:
-    """A version that pip takes: the taskset's own where it is one."""
-    return (
-        version if version and re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", version) else "0.1.0"
-    )
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
