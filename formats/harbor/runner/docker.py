@@ -75,6 +75,13 @@ async def docker(*arguments: str) -> Ran:
     return done
 
 
+def docker_now(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a docker command to its end, in this thread. Raises FileNotFoundError where there is none."""
+    return subprocess.run(
+        ("docker", *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+    )
+
+
 def copy_in(container: str, source: Path, target: str, excluded: Excluded) -> None:
     """Do what `Machine.put` says. The archive goes straight into `docker cp`, and the image needs no tar.
 
@@ -102,8 +109,7 @@ def copy_out(container: str, source: str, target: Path, exclude: Sequence[str]) 
     Raises:
         MachineError: there is no such path, or docker refused the copy.
     """
-    asked = ("docker", "exec", "--user", "root", container, "test", "-d", source)
-    is_folder = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+    is_folder = docker_now("exec", "--user", "root", container, "test", "-d", source).returncode == 0
     if is_folder and exclude:
         excluded = [f"--exclude={pattern}" for pattern in exclude]
         command = ["docker", "exec", "--user", "root", container, "tar", "-cf", "-", *excluded, "-C", source, "."]

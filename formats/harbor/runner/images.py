@@ -4,6 +4,7 @@ Only the docker command is used. Every image is provided once in a process, howe
 one does the work in a thread of its own, the others wait for the same future.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -13,9 +14,11 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from .build_context import image_tag
+from .docker import docker_now
 from .folder import Definition
 
 _LOG_TAIL = 4000  # bytes of a failed command's output that an error quotes
@@ -87,6 +90,17 @@ def _settle(name: str, work: Callable[[], None], future: Future[None]) -> None:
         future.set_exception(error)
     else:
         future.set_result(None)
+
+
+def providing(image: Image) -> Future[None]:
+    """Have the image brought to this machine, once in this process."""
+    return once(image.name, partial(provide, image))
+
+
+async def provided(image: Image) -> None:
+    """Wait until the image is on this machine; the event loop goes on meanwhile. Raises as `provide`."""
+    # Shielded: a cancelled rollout must not cancel the build that others wait for.
+    await asyncio.shield(asyncio.wrap_future(providing(image)))
 
 
 def provide(image: Image) -> None:
@@ -172,7 +186,7 @@ def tag(source: str, name: str) -> None:
 
 def _docker(*arguments: str) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(("docker", *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        return docker_now(*arguments)
     except FileNotFoundError:
         raise ImageError("there is no docker command on this machine; install Docker") from None
 

@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-import subprocess
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .docker import DockerMachine, docker
+from .docker import DockerMachine, docker, docker_now
 from .machine import MachineError, Ran
 from .task_toml import Allowed, Environment
 
@@ -83,7 +82,7 @@ class Launched(DockerMachine):
 
     def remove(self) -> None:
         """End the container and all that is in it. Nothing happens where it is gone already."""
-        _run("rm", "--force", "--volumes", self.container)
+        docker_now("rm", "--force", "--volumes", self.container)
 
 
 @dataclass(slots=True)
@@ -177,7 +176,7 @@ def create_network(taskset: str) -> str:
     """
     name = f"{PREFIX}{uuid.uuid4().hex}"
     options = ["--opt", "com.docker.network.bridge.enable_icc=false", "--label", f"{_LABEL}={taskset}"]
-    done = _run("network", "create", *options, name)
+    done = docker_now("network", "create", *options, name)
     if done.returncode != 0:
         raise MachineError(f"docker network create failed: {done.stderr.strip()}")
     return name
@@ -185,18 +184,12 @@ def create_network(taskset: str) -> str:
 
 def remove_network(name: str) -> None:
     """Remove a network. Nothing happens where it is in use, or gone already."""
-    _run("network", "rm", name)
+    docker_now("network", "rm", name)
 
 
 def answers() -> bool:
     """Whether there is a docker command, and an engine that answers it."""
     try:
-        return _run("version").returncode == 0
+        return docker_now("version").returncode == 0
     except FileNotFoundError:
         return False
-
-
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ("docker", *arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
-    )

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -65,8 +64,7 @@ def provide(definition: Definition, taskset: str, *, trusted: bool) -> Future[No
     if definition.has_compose:
         name = image_name(definition)
         return images.once(name, lambda: asyncio.run(_build_services(definition, name, taskset, trusted)))
-    image = images.image_of(definition, MODULE, taskset)
-    return images.once(image.name, partial(images.provide, image))
+    return images.providing(images.image_of(definition, MODULE, taskset))
 
 
 async def _build_services(definition: Definition, name: str, taskset: str, trusted: bool) -> None:

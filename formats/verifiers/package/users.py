@@ -1,9 +1,9 @@
 """Who an agent runs as. Harbor takes a uid, verifiers only a name of the image's /etc/passwd (rollout.py)."""
 
 import asyncio
-import subprocess
 from functools import cache
 
+from .runner.docker import docker_now
 from .runner.folder import Turn
 from .runner.images import ImageError
 
@@ -22,8 +22,7 @@ async def user_name(image: str, turn: Turn) -> str | None:
 
 @cache
 def _name(image: str, uid: str) -> str:
-    command = ("docker", "run", "--rm", "--network", "none", "--entrypoint", "cat", image, "/etc/passwd")
-    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    result = docker_now("run", "--rm", "--network", "none", "--entrypoint", "cat", image, "/etc/passwd")
     if result.returncode != 0:
         raise ImageError(f"/etc/passwd of the image {image} cannot be read: {result.stderr.strip()}")
     for line in result.stdout.splitlines():

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from nemo_gym.sandbox import AsyncSandbox, SandboxResources, SandboxSpec
@@ -91,8 +90,7 @@ class Sandboxes:
                 )
             return definition.docker_image, None
         image = images.image_of(definition, self.repository, self.taskset)
-        # Shielded: a cancelled rollout must not cancel the build that others wait for.
-        await asyncio.shield(asyncio.wrap_future(images.once(image.name, partial(images.provide, image))))
+        await images.provided(image)
         return image.name, await asyncio.to_thread(images.inspect, image.name)
 
     def _options(self, label: str | None) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from .episode import KEPT_BYTES
 from .runner import container, images
@@ -66,8 +65,7 @@ async def open_episode(folder: Folder) -> DockerEpisode:
 
 async def _started(definition: Definition, allowed: Allowed) -> Launched:
     image = images.image_of(definition, settings().repository, settings().taskset)
-    # Shielded: a session that ends must not end the build that others wait for.
-    await asyncio.shield(asyncio.wrap_future(images.once(image.name, partial(images.provide, image))))
+    await images.provided(image)
     environment = definition.environment
     env = resolve("environment.env", environment.env)
     network = await asyncio.to_thread(_network)
