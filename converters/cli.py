@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,6 +15,7 @@ from envconvert.formats.names import NAMES, TARGETS
 if TYPE_CHECKING:
     from envconvert.formats.losses import Loss
     from envconvert.formats.probe import Agent
+    from envconvert.pipeline import Reading
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,17 +60,48 @@ def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 
 _KNOWN = click.Choice(NAMES)
-_READING = _options(
-    click.option("--from", "source_format", type=_KNOWN, help="Format of SRC, instead of finding it out."),
-    click.option("--name", metavar="ORG/NAME", help="Name of the taskset. [default: local/ and SRC's name]"),
-    click.option("--reward-key", metavar="KEY", help="The trained one of several rewards. [default: reward]"),
-    click.option("--dataset", metavar="NAME[@VERSION]", help="One of the datasets of SRC's registry.json."),
-    click.option("--split", metavar="S", help="One of the splits of SRC."),
-)
-_TASKS = _options(
+_SELECTION = _options(
     click.option("--tasks", metavar="GLOB", help="Only the tasks whose id matches."),
     click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N of them."),
 )
+
+
+def _reads(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of how SRC is read, which it takes as one: `reading`."""
+
+    @wraps(function)
+    def command(
+        format: str | None,
+        name: str | None,
+        reward_key: str | None,
+        dataset: str | None,
+        split: str | None,
+        tasks: str | None,
+        limit: int | None,
+        **others: Any,
+    ) -> None:
+        _check_name(name)
+        reading: Reading = {
+            "format": format,
+            "name": name,
+            "reward_key": reward_key,
+            "dataset": dataset,
+            "split": split,
+            "tasks": tasks,
+            "limit": limit,
+        }
+        function(reading=reading, **others)
+
+    return _options(
+        click.option("--from", "format", type=_KNOWN, help="Format of SRC, instead of finding it out."),
+        click.option("--name", metavar="ORG/NAME", help="Name of the taskset. [default: local/ and SRC's name]"),
+        click.option("--reward-key", metavar="KEY", help="The trained one of several rewards. [default: reward]"),
+        click.option("--dataset", metavar="NAME[@VERSION]", help="One of the datasets of SRC's registry.json."),
+        click.option("--split", metavar="S", help="One of the splits of SRC."),
+        _SELECTION,
+    )(command)
+
+
 _STRICT = click.option("--strict", is_flag=True, help="Refuse a task that would be degraded.")
 _OUTPUT = _options(
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document, and nothing else."),
@@ -116,6 +149,15 @@ class _FormatList(click.ParamType[list[str]]):
         return list(dict.fromkeys(names))
 
 
+_TO_ANY = click.option(
+    "--to",
+    required=True,
+    type=_FormatList(takes_all=True),
+    metavar="F[,F…]|all",
+    help=f"One or more of {', '.join(TARGETS)}, or all of them.",
+)
+
+
 @contextmanager
 def _bad_input() -> Iterator[None]:
     """Turn what a person can mend into one line and its exit code."""
@@ -159,8 +201,7 @@ def _check_name(name: str | None, option: str = "--name") -> None:
 @_SOURCE
 @_TARGET
 @click.option("--to", required=True, type=_FormatList(), metavar="F[,F…]", help=f"One or more of {', '.join(TARGETS)}.")
-@_READING
-@_TASKS
+@_reads
 @_STRICT
 @click.option("--force", is_flag=True, help="Replace DST if envconvert wrote it.")
 @_JOBS
@@ -169,13 +210,7 @@ def convert(
     source: str,
     target: str,
     to: list[str],
-    source_format: str | None,
-    name: str | None,
-    reward_key: str | None,
-    dataset: str | None,
-    split: str | None,
-    tasks: str | None,
-    limit: int | None,
+    reading: "Reading",
     strict: bool,
     force: bool,
     jobs: int | None,
@@ -186,19 +221,12 @@ def convert(
     from envconvert import pipeline
     from envconvert.report import to_json
 
-    _check_name(name)
     with _bad_input(), _progress(as_json or quiet) as progress:
         reports = pipeline.convert(
             source,
             target,
             to=to[0] if len(to) == 1 else to,
-            format=source_format,
-            name=name,
-            reward_key=reward_key,
-            dataset=dataset,
-            split=split,
-            tasks=tasks,
-            limit=limit,
+            **reading,
             strict=strict,
             force=force,
             progress=progress,
@@ -250,20 +278,13 @@ def _print_losses(losses: "list[Loss]") -> None:
 @commands.command()
 @_SOURCE
 @click.option("--list", "list_ids", is_flag=True, help="Print the ids, one a line, in the order of the source.")
-@_READING
-@_TASKS
+@_reads
 @_JOBS
 @_OUTPUT
 def inspect(
     source: str,
     list_ids: bool,
-    source_format: str | None,
-    name: str | None,
-    reward_key: str | None,
-    dataset: str | None,
-    split: str | None,
-    tasks: str | None,
-    limit: int | None,
+    reading: "Reading",
     jobs: int | None,
     as_json: bool,
     quiet: bool,
@@ -273,17 +294,10 @@ def inspect(
     from envconvert.formats.losses import one_line
     from envconvert.report import to_json
 
-    _check_name(name)
     with _bad_input():
         taskset = pipeline.read(
             source,
-            format=source_format,
-            name=name,
-            reward_key=reward_key,
-            dataset=dataset,
-            split=split,
-            tasks=tasks,
-            limit=limit,
+            **reading,
             contents="ids" if list_ids else "descriptions",
         )
         if list_ids:
@@ -300,28 +314,15 @@ def inspect(
 
 @commands.command()
 @_SOURCE
-@click.option(
-    "--to",
-    required=True,
-    type=_FormatList(takes_all=True),
-    metavar="F[,F…]|all",
-    help=f"One or more of {', '.join(TARGETS)}, or all of them.",
-)
-@_READING
-@_TASKS
+@_TO_ANY
+@_reads
 @_STRICT
 @_JOBS
 @_OUTPUT
 def plan(
     source: str,
     to: list[str],
-    source_format: str | None,
-    name: str | None,
-    reward_key: str | None,
-    dataset: str | None,
-    split: str | None,
-    tasks: str | None,
-    limit: int | None,
+    reading: "Reading",
     strict: bool,
     jobs: int | None,
     as_json: bool,
@@ -331,18 +332,11 @@ def plan(
     from envconvert import planning
     from envconvert.report import to_json
 
-    _check_name(name)
     with _bad_input():
         plans = planning.plan(
             source,
             to=to,
-            format=source_format,
-            name=name,
-            reward_key=reward_key,
-            dataset=dataset,
-            split=split,
-            tasks=tasks,
-            limit=limit,
+            **reading,
             strict=strict,
             jobs=jobs,
         )
@@ -361,21 +355,14 @@ def _together(codes: list[int]) -> int:
 @commands.command()
 @_SOURCE
 @_TARGET
-@click.option(
-    "--to",
-    required=True,
-    type=_FormatList(takes_all=True),
-    metavar="F[,F…]|all",
-    help=f"One or more of {', '.join(TARGETS)}, or all of them.",
-)
+@_TO_ANY
 @click.option(
     "--claim",
     type=_FormatList(),
     metavar="F[,F…]",
     help="Tag these without asking their frameworks; the card says so.",
 )
-@_READING
-@_TASKS
+@_reads
 @_STRICT
 @click.option("--force", is_flag=True, help="Replace what is in the way at DST, if envconvert wrote DST.")
 @click.option(
@@ -395,13 +382,7 @@ def publish(
     target: str,
     to: list[str],
     claim: list[str] | None,
-    source_format: str | None,
-    name: str | None,
-    reward_key: str | None,
-    dataset: str | None,
-    split: str | None,
-    tasks: str | None,
-    limit: int | None,
+    reading: "Reading",
     strict: bool,
     force: bool,
     images: str | None,
@@ -421,25 +402,19 @@ def publish(
     from envconvert.images import is_repository
     from envconvert.report import to_json
 
-    _check_name(name)
     _check_name(push, "--push")
     if strangers := sorted(set(claim or ()) - set(to)):
         raise click.BadParameter(f"{', '.join(strangers)}: it is not among --to", param_hint="--claim")
     if images is not None and not is_repository(images):
         raise click.BadParameter(f"{images!r} is not REGISTRY/PREFIX in lower case", param_hint="--images")
+    reading["name"] = reading["name"] or push
     with _bad_input(), _progress(as_json or quiet) as progress:
         report = publishing.publish(
             source,
             target,
             to=to,
             claim=claim or (),
-            format=source_format,
-            name=name or push,
-            reward_key=reward_key,
-            dataset=dataset,
-            split=split,
-            tasks=tasks,
-            limit=limit,
+            **reading,
             strict=strict,
             force=force,
             images=images,
@@ -491,7 +466,7 @@ def formats(as_json: bool, quiet: bool) -> None:
     type=click.Choice(TARGETS),
     help="Only this framework. [default: those whose format PATH holds]",
 )
-@_TASKS
+@_SELECTION
 @_OUTPUT
 def check(path: str, only: str | None, tasks: str | None, limit: int | None, as_json: bool, quiet: bool) -> None:
     """Load PATH with the real frameworks; a tag is earned where all tasks load and a reference scores."""
@@ -516,7 +491,7 @@ def check(path: str, only: str | None, tasks: str | None, limit: int | None, as_
 @_SOURCE
 @_TARGET
 @click.option("--agents", default="oracle,nop", metavar="A,B", help="oracle plays the reference, nop does nothing.")
-@_TASKS
+@_SELECTION
 @_RUNS
 @_OUTPUT
 def parity(

@@ -6,7 +6,7 @@ from contextlib import closing, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
@@ -20,6 +20,19 @@ from envconvert.workers import in_order, parts
 
 if TYPE_CHECKING:
     from envconvert.hub import Contents
+
+
+class Reading(TypedDict, total=False):
+    """How a source is read: the options of `read` that all take that read one."""
+
+    format: str | None
+    name: str | None
+    reward_key: str | None
+    dataset: str | None
+    split: str | None
+    tasks: str | None
+    limit: int | None
+
 
 Progress = Callable[[int, int], None]
 """Told, as tasks are written, how many were read and how many there are."""
@@ -157,17 +170,11 @@ def convert(
     target: str | Path,
     *,
     to: str | Sequence[str],
-    format: str | None = None,
-    name: str | None = None,
-    reward_key: str | None = None,
-    dataset: str | None = None,
-    split: str | None = None,
-    tasks: str | None = None,
-    limit: int | None = None,
     strict: bool = False,
     force: bool = False,
     progress: Progress | None = None,
     jobs: int | None = 1,
+    **reading: Unpack[Reading],
 ) -> list[Report]:
     """Read `source` and write it to `target`, with several formats to a folder for each; one report a format.
 
@@ -177,16 +184,7 @@ def convert(
     if os.path.exists(source):
         check_apart(Path(source), place)
     check_free(place, force=force)
-    taskset = read(
-        source,
-        format=format,
-        name=name,
-        reward_key=reward_key,
-        dataset=dataset,
-        split=split,
-        tasks=tasks,
-        limit=limit,
-    )
+    taskset = read(source, **reading)
     if isinstance(to, str):
         return [write(taskset, place, format=to, strict=strict, force=force, progress=progress, jobs=jobs)]
     reports: list[Report] = []

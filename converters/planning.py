@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 import msgspec
 
 from envconvert import __version__
-from envconvert.formats.catalogue import FORMATS, Format
+from envconvert.formats.catalogue import Format, formats_named
 from envconvert.formats.losses import KINDS, Ledger, Loss, Severity, one_line, printable
-from envconvert.formats.names import TARGETS
 from envconvert.formats.taskset import Taskset
-from envconvert.pipeline import read
+from envconvert.pipeline import Reading, read
 from envconvert.report import Levels, TaskCounts, counts
 from envconvert.workers import in_order, parts
 
@@ -68,33 +67,17 @@ def plan(
     source: str | Path,
     *,
     to: str | Sequence[str],
-    format: str | None = None,
-    name: str | None = None,
-    reward_key: str | None = None,
-    dataset: str | None = None,
-    split: str | None = None,
-    tasks: str | None = None,
-    limit: int | None = None,
     strict: bool = False,
     jobs: int | None = 1,
+    **reading: Unpack[Reading],
 ) -> list[Plan]:
     """What `convert` would do with the same options, one plan a format; `all` in `to` is every format.
 
     Nothing is written, and no file but those that are read for what a task says is opened: what only writing can find,
     such as a file that changes meanwhile, is not foreseen.
     """
-    names = [to] if isinstance(to, str) else to
-    targets = [FORMATS[each] for each in (TARGETS if "all" in names else names)]
-    taskset = read(
-        source,
-        format=format,
-        name=name,
-        reward_key=reward_key,
-        dataset=dataset,
-        split=split,
-        tasks=tasks,
-        limit=limit,
-    )
+    targets = formats_named(to)
+    taskset = read(source, **reading)
     ledgers = [Ledger(strict=strict) for _ in targets]
     for target, ledger in zip(targets, ledgers, strict=True):
         ledger.admit("", target.losses(taskset))

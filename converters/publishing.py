@@ -8,22 +8,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from envconvert import __version__
 from envconvert.card import CARD, PARITY, Shown, card, owners_text, parity_of
 from envconvert.checking import check
-from envconvert.formats.catalogue import FORMATS, Format
+from envconvert.formats import losses
+from envconvert.formats.catalogue import FORMATS, Format, formats_named
 from envconvert.formats.files import Target
-from envconvert.formats.harbor.writer import task_path, write_folder
-from envconvert.formats.losses import Ledger, Severity
-from envconvert.formats.names import TARGETS
+from envconvert.formats.harbor.writer import files_of, task_path, write_folder
+from envconvert.formats.losses import Ledger, Loss, Severity
 from envconvert.formats.repository import SharedTasks
-from envconvert.formats.taskset import Taskset
+from envconvert.formats.taskset import Task, Taskset
 from envconvert.images import with_images
-from envconvert.pipeline import Progress, read
+from envconvert.pipeline import Progress, Reading, read
 from envconvert.report import (
     FILE,
     Check,
@@ -50,19 +50,13 @@ def publish(
     *,
     to: str | Sequence[str],
     claim: Collection[str] = (),
-    format: str | None = None,
-    name: str | None = None,
-    reward_key: str | None = None,
-    dataset: str | None = None,
-    split: str | None = None,
-    tasks: str | None = None,
-    limit: int | None = None,
     strict: bool = False,
     force: bool = False,
     images: str | None = None,
     progress: Progress | None = None,
     jobs: int | None = 1,
     say: Callable[[str], None] = print,
+    **reading: Unpack[Reading],
 ) -> RepositoryReport:
     """Read `source` and write it to `target` as one repository for the formats `to`; `all` in it is every format.
 
@@ -81,20 +75,10 @@ def publish(
     earlier = repository(place)
     if earlier is None:
         check_free(place, force=force)
-    taskset = read(
-        source,
-        format=format,
-        name=name,
-        reward_key=reward_key,
-        dataset=dataset,
-        split=split,
-        tasks=tasks,
-        limit=limit,
-    )
+    taskset = read(source, **reading)
     if images is not None:
         taskset = with_images(taskset, images, say)
-    names = [to] if isinstance(to, str) else to
-    wanted = [FORMATS[each] for each in (TARGETS if "all" in names else names)]
+    wanted = formats_named(to)
     try:
         with staged(place, ours=earlier.entries if earlier else None, force=force) as stage:
             contents = Target(stage)
@@ -167,6 +151,8 @@ def _write_part(folder: Path, formats: Sequence[Format], strict: bool, part: Tas
 def _write_tasks(taskset: Taskset, target: Target, formats: Sequence[Format], ledgers: _Ledgers) -> Iterator[_Stored]:
     """Store the tasks that at least one of `formats` takes."""
     for task in taskset.tasks(ledgers.stored):
+        if not ledgers.stored.admit(task.id, _spoiling(task, formats)):
+            continue
         takers = [format for format in formats if format.admits(task, taskset, ledgers.formats[format.name])]
         path = task_path(task.id, sharded=_sharded(taskset))
         folder = write_folder(task, target, path, ledgers.stored) if takers else None
@@ -181,6 +167,16 @@ def _write_tasks(taskset: Taskset, target: Target, formats: Sequence[Format], le
             else:
                 ledgers.left_out[format.name].append(task.id)
         yield _Stored(row(task, path, listed), listed)
+
+
+def _spoiling(task: Task, formats: Sequence[Format]) -> Iterator[Loss]:
+    """Why the files of `task` may not lie in a repository for `formats`, whichever of them it is for."""
+    for format in formats:
+        link = None if format.links else next((entry for entry in files_of(task) if entry.kind == "link"), None)
+        if link is not None:
+            yield losses.LINK_SHARED.loss(
+                task=task.id, format=format.name, field=link.path, value=link.target, framework=format.title
+            )
 
 
 def _write_all(

@@ -1,7 +1,7 @@
 """The formats: one entry each, which readers, writers, docs and the command line look up by name."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -85,6 +85,8 @@ class Format:
     """Names of the parts (parts.py) that what is written can hold."""
     splits: bool = False
     """Whether what is written says which set a task is in."""
+    links: bool = True
+    """Whether its framework takes a repository in which a file of some task is a link."""
     place: str = ""
     """Where its part of a repository of several formats stands; empty: at the root."""
 
@@ -164,6 +166,7 @@ FORMATS: dict[str, Format] = {
             reads="packages that envconvert wrote",
             holds=parts.EVERY,
             splits=True,
+            links=False,
         ),
         Format(
             name="nemo-gym",
@@ -195,3 +198,9 @@ FORMATS: dict[str, Format] = {
     )
 }
 """By name, in the order in which a source is tried: a format whose layout contains another's comes first."""
+
+
+def formats_named(to: str | Sequence[str]) -> list[Format]:
+    """The formats that `to` names; `all` in it is every one that can be written."""
+    names = [to] if isinstance(to, str) else to
+    return [FORMATS[name] for name in (TARGETS if "all" in names else names)]

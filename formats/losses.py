@@ -608,6 +608,12 @@ VALIDATION_LINK = Kind(
     "it is a link, to {value}, and openenv validate refuses a package with links in it",
     "replace the link by a copy, or leave the task out (--strict)",
 )
+LINK_SHARED = Kind(
+    "link-shared",
+    R,
+    "it is a link, to {value}, and a link in any task makes {framework} refuse the whole repository",
+    "replace the link by a copy, or publish without {framework}",
+)
 PUSH_EXCLUDED = Kind(
     "push-excluded", D, "openenv push leaves {value} out", "upload the package otherwise, or rename the file"
 )

@@ -590,7 +590,7 @@ def single(losses: list[Loss]) -> Loss:
 
 
 def test_the_table_has_a_case_for_every_kind() -> None:
-    elsewhere = ["image-pushed", "image-unbuilt"]  # tests/test_publish.py
+    elsewhere = ["image-pushed", "image-unbuilt", "link-shared"]  # tests/test_publish.py
     elsewhere += ["steps-last", "harbor-name", "licence-unlisted"]  # tests/test_nemo_gym_writer.py
     elsewhere += ["hub-folder", "hub-link", "hub-mode", "hub-script"]  # tests/test_pushing.py
     assert sorted([*(case.code for case in CASES), *elsewhere]) == sorted(KINDS)

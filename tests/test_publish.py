@@ -274,6 +274,19 @@ def test_a_degraded_task_is_left_out_of_a_strict_part(source: Path, tmp_path: Pa
     assert package.ids == ("two",)
 
 
+@pytest.mark.parametrize(("formats", "stored"), [(["harbor", "openenv"], ["two"]), (["harbor"], ["one", "two"])])
+def test_a_link_keeps_a_task_out_where_it_would_cost_all_a_tag(
+    formats: list[str], stored: list[str], source: Path, tmp_path: Path
+) -> None:
+    """`openenv validate` refuses a package with a link anywhere in it, and the root is the package."""
+    (source / "one" / "tests" / "again.sh").symlink_to("test.sh")
+    report = publish(source, tmp_path / "out", to=formats, claim=formats)
+    assert sorted(os.listdir(tmp_path / "out" / "tasks")) == stored
+    refused = [(loss.task, loss.code, loss.field) for loss in report.losses if loss.severity == "refused"]
+    assert refused == ([("one", "link-shared", "tests/again.sh")] if stored == ["two"] else [])
+    assert report.tasks.refused == 2 - len(stored)
+
+
 def test_a_format_that_refuses_every_task_has_no_part(tmp_path: Path) -> None:
     make_task(tmp_path / "src" / "with-tpu", TPU)
     report = publish(tmp_path / "src", tmp_path / "out")

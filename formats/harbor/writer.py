@@ -14,7 +14,7 @@ import msgspec
 import tomli_w
 
 from envconvert.formats import losses
-from envconvert.formats.files import Target, Tree, UnsafeTreeError, walk
+from envconvert.formats.files import Entry, Target, Tree, UnsafeTreeError, walk
 from envconvert.formats.harbor import registry, tables
 from envconvert.formats.harbor.digest import package_digest
 from envconvert.formats.harbor.reader import NAME
@@ -160,6 +160,17 @@ def _fill(folder: Target, task: Task) -> None:
     for place, tree in trees.items():
         folder.copy(tree, place)
     _check_links(folder, trees)
+
+
+def files_of(task: Task) -> Iterator[Entry]:
+    """What `write_folder` writes of the files of `task`, by its path in the folder."""
+    carried = carried_files(task)
+    if carried is not None:
+        yield from carried.entries
+        return
+    for place, tree in _trees(task):
+        for entry in tree.entries if tree else ():
+            yield Entry(f"{place}/{entry.path}" if place else entry.path, entry.kind, entry.target)
 
 
 def _trees(task: Task) -> Iterator[tuple[str, Tree | None]]:

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from itertools import chain
 
 from envconvert.formats import losses
-from envconvert.formats.files import Tree
+from envconvert.formats.files import Entry
 from envconvert.formats.harbor import one_turn
+from envconvert.formats.harbor.writer import files_of
 from envconvert.formats.losses import Kind, Loss
 from envconvert.formats.taskset import Task
 
@@ -30,9 +31,7 @@ def _found(task: Task) -> Found:
         yield losses.HARNESS_ONLY, reason[0], reason[1]
     else:
         yield from _served(task)
-    native = task.native.get("harbor")
-    if native is not None:
-        yield from _files(native.files)
+    yield from _files(list(files_of(task)))
 
 
 def not_served(task: Task) -> tuple[str, str] | None:
@@ -59,12 +58,12 @@ def episode_seconds(task: Task) -> float:
     return sum(limit for limit in (task.limits.agent, task.limits.tests) if limit is not None)
 
 
-def _files(tree: Tree) -> Found:
+def _files(entries: list[Entry]) -> Found:
     """What OpenEnv's tools do not take of a package's files: at most one loss of a kind."""
-    link = next((entry for entry in tree.entries if entry.kind == "link"), None)
+    link = next((entry for entry in entries if entry.kind == "link"), None)
     if link is not None:
         yield losses.VALIDATION_LINK, link.path, link.target
-    names = ((entry.path, entry.path.rpartition("/")[2]) for entry in tree.entries)
+    names = ((entry.path, entry.path.rpartition("/")[2]) for entry in entries)
     left_out = next((path for path, name in names if _not_pushed(name)), None)
     if left_out is not None:
         yield losses.PUSH_EXCLUDED, left_out, left_out
