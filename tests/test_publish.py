@@ -796,8 +796,26 @@ def test_every_tag_is_earned(repository: Path, containers: set[str]) -> None:
 PRINTED = {
     "harbor": r"Reward.*\n.*\n.* 1\.0 ",
     "verifiers": r"\[success \].*reward=0\.00",
+    "nemo-gym": r"\"reward\":0\.0,\"mask_sample\":false",
     "openenv": r"reward=0\.00[\s\S]*^0\.0$",
 }
+
+
+def installed(block: str, environment: Path, servers: Path) -> str:
+    """`block` without what installs NeMo Gym, for it and each of its servers.
+
+    It wants Python 3.13.14 or later, which is not everywhere; here it runs in the environment that the probe has.
+    """
+    there = interpreter_of("nemo-gym").parent.parent
+    environment.symlink_to(there)
+    kinds = ("resources_servers/set", "environment_servers/legacy_agent", "responses_api_agents/simple_agent")
+    for server in (*kinds, "responses_api_models/vllm_model"):
+        make_files(servers / server, {})
+        (servers / server / ".venv").symlink_to(there)
+    install, run = "uv tool install --python 3.13 'nemo-gym==0.7.0'\n", '--model-api-key "$LLM_KEY"\n'
+    assert block.count(install) == block.count(run) == 1
+    options = f"+uv_venv_dir={servers} +skip_venv_if_present=true"
+    return block.replace(install, "").replace(run, f"{run.rstrip()} {options}\ncat rollouts.jsonl\n")
 
 
 @pytest.mark.docker
@@ -820,7 +838,10 @@ def test_the_commands_of_the_card(format: str, repository: Path, containers: set
     from uv import find_uv_bin
 
     environment = tmp_path / "environment"
-    subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", str(python), str(environment)], check=True)
+    if format == "nemo-gym":
+        block = installed(block, environment, tmp_path / "servers")
+    else:
+        subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", str(python), str(environment)], check=True)
     path = os.pathsep.join([str(environment / "bin"), os.path.dirname(find_uv_bin()), os.environ["PATH"]])
     with stand_in() as address, open(tmp_path / "output", "wb") as output:
         done = subprocess.Popen(

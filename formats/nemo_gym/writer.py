@@ -130,7 +130,7 @@ def commands(taskset: Taskset, example: str) -> str:
             f"uv tool install --python 3.13 'nemo-gym=={_RELEASE}'",
             f'gym eval run --environment {name} --search-dir "$PWD"/{shlex.quote(folder)}/nemo_gym \\',
             f"    --split {split} --limit 1 --output rollouts.jsonl \\",
-            '    --model-type openai_model --model "$MODEL" --model-url "$LLM_URL" --model-api-key "$LLM_KEY"',
+            '    --model-type vllm_model --model "$MODEL" --model-url "$LLM_URL" --model-api-key "$LLM_KEY"',
         )
     )
 
