@@ -179,7 +179,7 @@ def _section(taskset: Taskset, report: RepositoryReport, shown: Shown, parity: P
                 "release": FORMATS[name].release,
                 "tasks": report.by_format[name].written,
                 "verdict": _verdict(checks[name]),
-                "commands": FORMATS[name].writer.commands(taskset, shown.example),
+                "commands": FORMATS[name].writer().commands(taskset, shown.example),
             }
             for name in report.target.formats
         ],

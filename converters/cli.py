@@ -491,6 +491,11 @@ def check(path: str, only: str | None, tasks: str | None, limit: int | None, as_
 @_SOURCE
 @_TARGET
 @click.option("--agents", default="oracle,nop", metavar="A,B", help="oracle plays the reference, nop does nothing.")
+@click.option(
+    "--replies",
+    metavar="FILE",
+    help="Replies to score instead: JSON Lines of task, name and reply.",
+)
 @_SELECTION
 @_RUNS
 @_OUTPUT
@@ -498,13 +503,14 @@ def parity(
     source: str,
     target: str,
     agents: str,
+    replies: str | None,
     tasks: str | None,
     limit: int | None,
     jobs: int,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Score SRC and DST with the real frameworks, on Docker, and compare the rewards."""
+    """Score SRC and DST with the real frameworks, and compare the rewards."""
     from envconvert import scoring
     from envconvert.report import to_json
 
@@ -516,6 +522,7 @@ def parity(
             source,
             target,
             agents=[known[name] for name in agents.split(",")],
+            replies=replies,
             tasks=tasks,
             limit=limit,
             jobs=jobs,

@@ -21,7 +21,7 @@ from envconvert.formats.harbor.reader import read_task
 from envconvert.formats.harbor.runner.build_context import image_tag
 from envconvert.formats.losses import Ledger
 from envconvert.formats.probe import tail
-from envconvert.formats.taskset import Build, Task, Taskset
+from envconvert.formats.taskset import Build, ContainerTask, Taskset
 
 _NAME = "harbor"
 _HEADER = re.compile(r"^[ \t]*\[[ \t]*environment[ \t]*\][ \t]*(#.*)?\r?$", re.MULTILINE)
@@ -45,8 +45,8 @@ def with_images(taskset: Taskset, repository: str, say: Callable[[str], None]) -
     require_docker()
     pushed: dict[str, str] = {}  # by tag: the image by its digest
 
-    def tasks(ledger: Ledger) -> Iterator[Task]:
-        for task in taskset.tasks(ledger):
+    def tasks(ledger: Ledger) -> Iterator[ContainerTask]:
+        for task in taskset.container_tasks(ledger):
             build = task.container.build
             if build is None or build.dockerfile is None or build.compose is not None or task.container.image:
                 yield task
@@ -89,7 +89,7 @@ def _docker(*arguments: str, seconds: float | None = None) -> str:
     return done.stdout
 
 
-def _named(task: Task, image: str, work: Path) -> Task:
+def _named(task: ContainerTask, image: str, work: Path) -> ContainerTask:
     """`task` with `image`; a copy of its folder, in `work`, where it came from one, and nothing else in it changed."""
     native = task.native.get(_NAME)
     if native is None:

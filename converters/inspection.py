@@ -8,7 +8,7 @@ import msgspec
 from envconvert.formats.catalogue import FORMATS
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.parts import PARTS
-from envconvert.formats.taskset import Container, Taskset
+from envconvert.formats.taskset import Container, ContainerTask, Taskset
 from envconvert.workers import in_order, parts
 
 
@@ -75,9 +75,14 @@ def _tally(part: Taskset) -> _Tally:
     found = _Tally.empty()
     for task in part.tasks(found.ledger):
         found.tasks += 1
-        found.rewards[_tag(task.reward)] += 1
-        found.containers[container_kind(task.container)] += 1
-        found.interactions[_tag(task.interaction)] += 1
+        if isinstance(task, ContainerTask):
+            found.rewards[_tag(task.reward)] += 1
+            found.containers[container_kind(task.container)] += 1
+            found.interactions[_tag(task.interaction)] += 1
+        else:
+            found.rewards[_tag(task.rule)] += 1
+            found.containers["none"] += 1
+            found.interactions["reply"] += 1
     return found
 
 

@@ -235,6 +235,7 @@ def _fill(
     taskset: Taskset, folder: Path, format: Format, strict: bool, progress: Progress | None, jobs: int | None
 ) -> Report:
     target, ledger = Target(folder), Ledger(strict=strict)
+    taskset = format.stores(taskset)
 
     def told(tasks: Iterator[Any]) -> Iterator[Any]:
         for task in tasks:

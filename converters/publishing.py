@@ -18,10 +18,11 @@ from envconvert.checking import check
 from envconvert.formats import losses
 from envconvert.formats.catalogue import FORMATS, Format, formats_named
 from envconvert.formats.files import Target
+from envconvert.formats.harbor.replies import in_containers
 from envconvert.formats.harbor.writer import files_of, task_path, write_folder
 from envconvert.formats.losses import Ledger, Loss, Severity
 from envconvert.formats.repository import SharedTasks
-from envconvert.formats.taskset import Task, Taskset
+from envconvert.formats.taskset import ContainerTask, Taskset
 from envconvert.images import with_images
 from envconvert.pipeline import Progress, Reading, read
 from envconvert.report import (
@@ -76,6 +77,8 @@ def publish(
     if earlier is None:
         check_free(place, force=force)
     taskset = read(source, **reading)
+    if taskset.kind == "reply":
+        taskset = in_containers(taskset)
     if images is not None:
         taskset = with_images(taskset, images, say)
     wanted = formats_named(to)
@@ -150,7 +153,7 @@ def _write_part(folder: Path, formats: Sequence[Format], strict: bool, part: Tas
 
 def _write_tasks(taskset: Taskset, target: Target, formats: Sequence[Format], ledgers: _Ledgers) -> Iterator[_Stored]:
     """Store the tasks that at least one of `formats` takes."""
-    for task in taskset.tasks(ledgers.stored):
+    for task in taskset.container_tasks(ledgers.stored):
         if not ledgers.stored.admit(task.id, _spoiling(task, formats)):
             continue
         takers = [format for format in formats if format.admits(task, taskset, ledgers.formats[format.name])]
@@ -163,13 +166,13 @@ def _write_tasks(taskset: Taskset, target: Target, formats: Sequence[Format], le
             if format in takers:
                 ledger = ledgers.formats[format.name]
                 ledger.written += 1
-                listed[format.name] = format.writer.listed(task, taskset, folder, ledger)
+                listed[format.name] = format.writer().listed(task, taskset, folder, ledger)
             else:
                 ledgers.left_out[format.name].append(task.id)
         yield _Stored(row(task, path, listed), listed)
 
 
-def _spoiling(task: Task, formats: Sequence[Format]) -> Iterator[Loss]:
+def _spoiling(task: ContainerTask, formats: Sequence[Format]) -> Iterator[Loss]:
     """Why the files of `task` may not lie in a repository for `formats`, whichever of them it is for."""
     for format in formats:
         link = None if format.links else next((entry for entry in files_of(task) if entry.kind == "link"), None)
@@ -261,10 +264,10 @@ def _write_rest(
     format: Format, taskset: Taskset, target: Target, ledger: Ledger, listed: Iterable[Any], shared: SharedTasks
 ) -> None:
     if not format.place:
-        format.writer.write_rest(taskset, target, ledger, listed, shared)
+        format.writer().write_rest(taskset, target, ledger, listed, shared)
         return
     with target.folder(format.place) as part:
-        format.writer.write_rest(taskset, part, ledger, listed, shared)
+        format.writer().write_rest(taskset, part, ledger, listed, shared)
 
 
 def _report(taskset: Taskset, target: Target, ledgers: _Ledgers) -> RepositoryReport:

@@ -8,6 +8,7 @@ import msgspec
 from envconvert import __version__
 from envconvert.formats.files import Target
 from envconvert.formats.losses import Ledger, Loss, Severity
+from envconvert.formats.probe import Score
 from envconvert.formats.taskset import Taskset
 
 FILE = "envconvert.json"
@@ -99,6 +100,25 @@ class Parity(msgspec.Struct, kw_only=True):
     equal: int
     different: int
     unscored: int
+
+
+_TOLERANCE = 1e-9
+
+
+def row(task: str, framework: str, agent: str, source: tuple[str, Score], target: tuple[str, Score]) -> Row:
+    """What was scored on both sides, each by the name of its format."""
+    first, second = source[1].reward, target[1].reward
+    equal = first is second is None or (first is not None and second is not None and abs(first - second) <= _TOLERANCE)
+    reasons = [f"{name}: {score.reason}" for name, score in (source, target) if score.reason]
+    return Row(
+        task=task,
+        framework=framework,
+        agent=agent,
+        source=first,
+        target=second,
+        equal=equal,
+        reason="; ".join(reasons) or None,
+    )
 
 
 def compared(rows: list[Row]) -> Parity:

@@ -12,14 +12,13 @@ from envconvert.cache import cache_folder
 from envconvert.card import leave_parity
 from envconvert.environments import interpreter, require_docker
 from envconvert.formats.catalogue import Format
-from envconvert.formats.files import Tree, digest_of
+from envconvert.formats.files import Tree, UnreadableSourceError, digest_of
 from envconvert.formats.losses import Ledger
 from envconvert.formats.probe import Agent, Score
 from envconvert.formats.taskset import Taskset
-from envconvert.pipeline import Stored, stored, stored_parts
-from envconvert.report import Parity, Row, compared, repository
-
-_TOLERANCE = 1e-9
+from envconvert.pipeline import Stored, read, stored, stored_parts
+from envconvert.replying import known_replies, parity_of_replies, read_replies
+from envconvert.report import Parity, Row, compared, repository, row
 
 
 class _Side(msgspec.Struct, kw_only=True):
@@ -46,10 +45,14 @@ def parity(
     agents: Sequence[Agent] = ("oracle", "nop"),
     tasks: str | None = None,
     limit: int | None = None,
+    replies: str | Path | None = None,
     jobs: int = 1,
     say: Callable[[str], None] = print,
 ) -> Parity:
     """Score every task that both folders hold with each agent; `jobs` tasks at once.
+
+    Of tasks that ask for a reply, `oracle` gives the reference and `nop` nothing; `replies` is a file of others, which
+    are scored in the place of these: JSON Lines of `task`, `name` and `reply`.
 
     Where `target` is a repository for several formats, each of their frameworks scores it, and what was measured is
     left there: in parity.json, and as a table in its card.
@@ -57,12 +60,18 @@ def parity(
     Rows are kept in the cache until all are there, so that an interrupted run goes on; one that is measured on other
     files is not taken up. Raises `FrameworkUnavailableError`.
     """
-    require_docker()
     place = Path(target).resolve()
     published = repository(place)
     parts = (
         [stored(place, tasks=tasks, limit=limit)] if published is None else stored_parts(place, published, tasks=tasks)
     )
+    asked = read(source, tasks=tasks, limit=limit)
+    if asked.kind == "reply":
+        known_ones = known_replies(asked, agents) if replies is None else read_replies(Path(replies))
+        return parity_of_replies(asked, Path(source).resolve(), parts, known_ones, say)
+    if replies is not None:
+        raise UnreadableSourceError(source, "its tasks are played in containers, and ask for no reply")
+    require_docker()
     first = _side(stored(Path(source).resolve(), tasks=tasks, limit=limit), say)
     others = [_side(part, say) for part in parts]
     for side in others:
@@ -83,11 +92,12 @@ def parity(
             measured_on = _key([first, side], id, agent)
             if measured_on not in known:
                 score = score or _score(first, id, agent, key)
-                row = _row(id, agent, (first, score), (side, _compared(score, side, id, agent, key)))
-                say(_line(row))
+                other = _compared(score, side, id, agent, key)
+                measured = row(id, side.format.name, agent, (first.format.name, score), (side.format.name, other))
+                say(_line(measured))
                 with open(kept, "ab") as file:  # one write of one line: rows of two threads do not mix
-                    file.write(msgspec.json.encode(_KeptRow(key=measured_on, row=row)) + b"\n")
-                known[measured_on] = row
+                    file.write(msgspec.json.encode(_KeptRow(key=measured_on, row=measured)) + b"\n")
+                known[measured_on] = measured
             rows.append(known[measured_on])
         return rows
 
@@ -109,7 +119,7 @@ def _side(part: Stored, say: Callable[[str], None]) -> _Side:
     wanted = set(part.taskset.ids)
     trees = {
         task.id: native.files
-        for task in part.taskset.tasks(Ledger())
+        for task in part.taskset.container_tasks(Ledger())
         if task.id in wanted
         for native in task.native.values()
     }
@@ -119,23 +129,6 @@ def _side(part: Stored, say: Callable[[str], None]) -> _Side:
 def _compared(source: Score, side: _Side, id: str, agent: Agent, key: str) -> Score:
     """The target's score. What the source's framework does not run here is compared with nothing, and takes no time."""
     return _score(side, id, agent, key) if source.started else Score(None, "not run, to be compared with")
-
-
-def _row(id: str, agent: Agent, first: tuple[_Side, Score], second: tuple[_Side, Score]) -> Row:
-    source, target = first[1].reward, second[1].reward
-    equal = source is target is None or (
-        source is not None and target is not None and abs(source - target) <= _TOLERANCE
-    )
-    reasons = [f"{side.format.name}: {score.reason}" for side, score in (first, second) if score.reason]
-    return Row(
-        task=id,
-        framework=second[0].format.name,
-        agent=agent,
-        source=source,
-        target=target,
-        equal=equal,
-        reason="; ".join(reasons) or None,
-    )
 
 
 def _score(side: _Side, id: str, agent: Agent, key: str) -> Score:

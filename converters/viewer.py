@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from envconvert.formats.files import Target
-from envconvert.formats.taskset import Steps, Task, Taskset, network_of_agent
+from envconvert.formats.taskset import ContainerTask, Steps, Taskset, network_of_agent
 from envconvert.inspection import container_kind
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def splits(taskset: Taskset) -> dict[str, str] | None:
     return split_of if len(named) > 1 and told == len(split_of) == len(taskset.ids) else None
 
 
-def row(task: Task, path: str, formats: Iterable[str]) -> Row:
+def row(task: ContainerTask, path: str, formats: Iterable[str]) -> Row:
     """What the viewer shows of `task`, stored at `path` for `formats`; its split and its sets come from the taskset."""
     steps = task.interaction.steps if isinstance(task.interaction, Steps) else ()
     prompt = steps[0].prompt if steps else task.prompt

@@ -10,10 +10,10 @@ from typing import Any, Protocol, cast
 from envconvert.formats import losses, parts
 from envconvert.formats.files import Target
 from envconvert.formats.losses import Ledger, Loss
-from envconvert.formats.names import TARGETS
+from envconvert.formats.names import TARGETS, folder_name
 from envconvert.formats.probe import Probe
 from envconvert.formats.repository import SharedTasks
-from envconvert.formats.taskset import Select, Task, Taskset, every
+from envconvert.formats.taskset import ContainerTask, Select, Task, Taskset, every
 
 
 class Reader(Protocol):
@@ -36,18 +36,18 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    """The module `writer` of a format's folder."""
+    """The modules `writer`, of tasks of a container, and `reply_writer`, of those for a reply, of a format's folder."""
 
-    def losses_of(self, task: Task, taskset: Taskset) -> Iterator[Loss]:
+    def losses_of(self, task: Any, taskset: Taskset) -> Iterator[Loss]:
         """What `task` of `taskset` loses besides the parts that the format lacks, as far as that is known before."""
 
-    def write_task(self, task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> Any:
+    def write_task(self, task: Any, taskset: Taskset, target: Target, ledger: Ledger) -> Any:
         """Write one task; what `write_rest` must know of it, or None where writing found that it is refused.
 
         It may be called in another process, with a target on the same folder; what it returns is then pickled.
         """
 
-    def listed(self, task: Task, taskset: Taskset, folder: Target, ledger: Ledger) -> Any:
+    def listed(self, task: Any, taskset: Taskset, folder: Target, ledger: Ledger) -> Any:
         """What `write_task` returns, of a task whose Harbor folder was written to `folder` for several formats."""
 
     def write_rest(
@@ -85,6 +85,8 @@ class Format:
     """Names of the parts (parts.py) that what is written can hold."""
     splits: bool = False
     """Whether what is written says which set a task is in."""
+    replies: bool = False
+    """Whether it is written with tasks that ask a model for a reply; else they become tasks of a container."""
     links: bool = True
     """Whether its framework takes a repository in which a file of some task is a link."""
     place: str = ""
@@ -108,21 +110,35 @@ class Format:
         """How its real framework loads and scores what is stored in it."""
         return cast(Probe, self._module("probe").PROBE)
 
-    @property
-    def writer(self) -> Writer:
-        """Its writer."""
-        return cast(Writer, self._module("writer"))
+    def writer(self, kind: str = "container") -> Writer:
+        """Its writer of tasksets of a kind."""
+        return cast(Writer, self._module("writer" if kind == "container" else "reply_writer"))
+
+    def stores(self, taskset: Taskset) -> Taskset:
+        """`taskset` as it is written in this format."""
+        if taskset.kind == "container" or self.replies:
+            return taskset
+        from envconvert.formats.harbor.replies import in_containers
+
+        return in_containers(taskset)
 
     def admits(self, task: Task, taskset: Taskset, ledger: Ledger) -> bool:
         """Whether `task` of `taskset` can be written, as far as that is known before; records what it loses."""
-        if not ledger.admit(task.id, parts.missing(task, self.holds, self.name)):
+        if isinstance(task, ContainerTask) and not ledger.admit(task.id, parts.missing(task, self.holds, self.name)):
             return False
         try:
-            found = list(self.writer.losses_of(task, taskset))
+            found = list(self._losses_of(task, taskset))
         except OSError as error:  # a file is gone, or closed, since the task was read
             field, reason = os.path.basename(error.filename or ""), error.strerror
             found = [losses.UNREADABLE.loss(task=task.id, format=self.name, field=field, value=reason)]
         return ledger.admit(task.id, found)
+
+    def _losses_of(self, task: Task, taskset: Taskset) -> Iterator[Loss]:
+        if isinstance(task, ContainerTask) or self.replies:
+            return self.writer(taskset.kind).losses_of(task, taskset)
+        from envconvert.formats.harbor.replies import losses_of
+
+        return losses_of(task, folder_name(task.id))
 
     def losses(self, taskset: Taskset) -> Iterator[Loss]:
         """What `taskset` loses as a whole."""
@@ -132,9 +148,10 @@ class Format:
 
     def write_tasks(self, taskset: Taskset, target: Target, ledger: Ledger) -> Iterator[Any]:
         """Write the tasks of `taskset` that this format can hold, one at a time; what `write` needs to finish."""
+        writer = self.writer(taskset.kind)
         for task in taskset.tasks(ledger):
             if self.admits(task, taskset, ledger):
-                written = self.writer.write_task(task, taskset, target, ledger)
+                written = writer.write_task(task, taskset, target, ledger)
                 if written is not None:
                     yield written
 
@@ -143,7 +160,7 @@ class Format:
         ledger.admit("", self.losses(taskset))
         if written is None:
             written = self.write_tasks(taskset, target, ledger)
-        self.writer.write_rest(taskset, target, ledger, written)
+        self.writer(taskset.kind).write_rest(taskset, target, ledger, written)
 
 
 FORMATS: dict[str, Format] = {
@@ -176,6 +193,7 @@ FORMATS: dict[str, Format] = {
             reads="Gym roots that envconvert wrote",
             holds=parts.EVERY,
             splits=True,
+            replies=True,
             place="nemo_gym",
         ),
         Format(

@@ -566,6 +566,19 @@ LICENCE_UNLISTED = Kind(
     "nothing",
 )
 
+MEDIA_UNTAKEN = Kind(
+    "media-untaken",
+    R,
+    "a message by the {role} has media of the kind {value}, which a request of NeMo Gym does not take there",
+    "leave it out, or convert to a format that sends it",
+)
+REPLY_LIMIT = Kind(
+    "reply-limit",
+    D,
+    "the model has {value} s to reply, and NeMo Gym keeps to no time of a row",
+    "set a time where the model is asked",
+)
+
 # Writing OpenEnv.
 HARNESS_ONLY = Kind(
     "harness-only",
@@ -616,6 +629,26 @@ LINK_SHARED = Kind(
 )
 PUSH_EXCLUDED = Kind(
     "push-excluded", D, "openenv push leaves {value} out", "upload the package otherwise, or rename the file"
+)
+
+# A reply that an agent writes to a file.
+MEDIA = Kind(
+    "media",
+    R,
+    "the prompt shows an {value}, and an instruction is text",
+    "convert to a format that sends messages to a model: verifiers, openenv or nemo-gym",
+)
+TURNS_TOLD = Kind(
+    "turns-told",
+    N,
+    "the messages of the prompt, {value}, are told to the agent in one text, each under its role",
+    "nothing: convert to a format that sends messages where they must be messages",
+)
+CALLS_TOLD = Kind(
+    "calls-told",
+    D,
+    "the tools {value} are told to the agent in text, and it writes its calls to a file",
+    "convert to a format that offers tools to a model: verifiers, openenv or nemo-gym",
 )
 
 # Writing Harbor.

@@ -16,6 +16,11 @@ def is_taskset_name(name: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", name, re.ASCII) is not None and ".." not in name
 
 
+def folder_name(id: str) -> str:
+    """The folder of a task whose id is a row's: `--` for `/`, and `-` for what is no letter, digit, `_`, `.` or `-`."""
+    return re.sub(r"[^\w.-]", "-", id.replace("/", "--")).lstrip(".-") or "task"
+
+
 # A module of one of these names would hide, or be hidden by, what a framework or Python imports under it.
 _BUILT_IN = {"harbor", "nemo_gym", "openenv", "textarena", "verifiers", "pydantic", "datasets", "openai", "envconvert"}
 _LIBRARY = set(sys.stdlib_module_names) | {

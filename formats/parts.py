@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from envconvert.formats import losses
 from envconvert.formats.losses import Kind, Loss
-from envconvert.formats.taskset import NetworkPolicy, Step, Steps, Task, own_container, resumes
+from envconvert.formats.taskset import ContainerTask, NetworkPolicy, Step, Steps, own_container, resumes
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +18,17 @@ class TaskPart:
     name: str
     field: str
     """Where it stands in the taskset."""
-    said: Callable[[Task], object]
+    said: Callable[[ContainerTask], object]
     """What a task says here; None or empty where it says nothing."""
     missing: Kind | None
     """The loss where a format cannot hold it; None for what every format holds so far."""
 
 
-def _steps(task: Task) -> tuple[Step | None, ...]:
+def _steps(task: ContainerTask) -> tuple[Step | None, ...]:
     return task.interaction.steps if isinstance(task.interaction, Steps) else (None,)
 
 
-def _limits_network(task: Task) -> object:
+def _limits_network(task: ContainerTask) -> object:
     policies: list[tuple[str, NetworkPolicy | None]] = [("container", task.container.network)]
     policies += [("agent", task.container.agent_network), ("tests", task.tests.network)]
     for step in _steps(task):
@@ -37,7 +37,7 @@ def _limits_network(task: Task) -> object:
     return ", ".join(f"{who}: {policy.mode}" for who, policy in policies if policy and policy.mode != "public")
 
 
-def _separate(task: Task) -> object:
+def _separate(task: ContainerTask) -> object:
     own = next((own for step in _steps(task) if (own := own_container(task, step))), None)
     if own is None:
         return None
@@ -46,36 +46,36 @@ def _separate(task: Task) -> object:
     return f"image {own.container.image}" if own.container.image else "an image made of tests/"
 
 
-def _windows(task: Task) -> object:
+def _windows(task: ContainerTask) -> object:
     containers = [own.container for step in _steps(task) if (own := own_container(task, step))]
     return next((box.os for box in (task.container, *containers) if box.os == "windows"), None)
 
 
-def _tpu(task: Task) -> object:
+def _tpu(task: ContainerTask) -> object:
     containers = [own.container for step in _steps(task) if (own := own_container(task, step))]
     return next((box.tpu.type for box in (task.container, *containers) if box.tpu), None)
 
 
-def _collect(task: Task) -> object:
+def _collect(task: ContainerTask) -> object:
     commands = [item.command for item in task.tests.collect]
     return commands + [item.command for step in _steps(task) if step for item in step.tests.collect]
 
 
-def _artifacts(task: Task) -> object:
+def _artifacts(task: ContainerTask) -> object:
     return len(task.tests.artifacts) + sum(len(step.tests.artifacts) for step in _steps(task) if step)
 
 
-def _healthcheck(task: Task) -> object:
+def _healthcheck(task: ContainerTask) -> object:
     checks = [task.container.healthcheck, *(step.healthcheck for step in _steps(task) if step)]
     return next((check.command for check in checks if check), None)
 
 
-def _trajectory(task: Task) -> object:
+def _trajectory(task: ContainerTask) -> object:
     tree = resumes(task)
     return tree and tree.entries[0].path
 
 
-def _build(task: Task, kind: str) -> object:
+def _build(task: ContainerTask, kind: str) -> object:
     return getattr(task.container.build, kind, None)
 
 
@@ -105,7 +105,7 @@ PARTS: tuple[TaskPart, ...] = (
 EVERY = frozenset(part.name for part in PARTS)
 
 
-def missing(task: Task, holds: Set[str], format: str) -> Iterator[Loss]:
+def missing(task: ContainerTask, holds: Set[str], format: str) -> Iterator[Loss]:
     """The losses of `task` in a format that holds the parts named in `holds`."""
     for part in PARTS:
         if part.missing is not None and part.name not in holds and (value := part.said(task)):

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from envconvert.formats.taskset import Reply
+
 Agent = Literal["oracle", "nop"]
 """`oracle` plays the task's reference, `nop` does nothing."""
 
@@ -64,6 +66,24 @@ class Probe(Protocol):
 
     def score(self, python: Path, source: Path, task: str, agent: Agent, reward_key: str | None, work: Path) -> Score:
         """Score `task` of `source` in a job of its own on Docker; `work` is an empty folder for its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Posed:
+    """A reply to a task."""
+
+    task: str
+    reply: Reply
+
+
+class ReplyProbe(Probe, Protocol):
+    """Of a format that is written with tasks that ask for a reply: scores replies that are known beforehand."""
+
+    def score_replies(self, python: Path, source: Path, replies: Sequence[Posed]) -> list[Score]:
+        """What the framework gives for each of `replies`, in their order, by the rewards that it runs itself.
+
+        All are scored in one process of the framework. A model is not asked.
+        """
 
 
 def designated(rewards: dict[str, float] | None, key: str | None) -> Score:

@@ -4,8 +4,8 @@ Every reader makes a `Taskset`, every writer takes one. Values are typed and imm
 where it enters, and a part that is not said is None or empty, never a default of ours: what an absent value means is
 written in the field. Times are in seconds, sizes in mebibytes.
 
-Parts come in with the first format that reads and writes them. Today that is a Harbor task: an agent that works in a
-container, and tests in that container whose reward files score it.
+Parts come in with the first format that reads and writes them. A task is of one of two kinds: an agent works in a
+container, whose tests score it (`ContainerTask`), or a model replies to a prompt, and a rule scores that (`ReplyTask`).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,9 +15,10 @@ import msgspec
 
 from envconvert.formats.files import Tree
 from envconvert.formats.losses import Ledger
+from envconvert.formats.rules import Rule
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of every part: immutable, and made by naming its fields."""
 
 
@@ -28,11 +29,64 @@ class Author(Part, frozen=True, kw_only=True):
     email: str | None = None
 
 
-class Message(Part, frozen=True, kw_only=True):
+class Text(Part, frozen=True, kw_only=True, tag="text"):
+    """Words of a message that has other parts too."""
+
+    text: str
+
+
+class Media(Part, frozen=True, kw_only=True, tag="media"):
+    """What a message shows besides words."""
+
+    kind: Literal["image", "audio", "video", "file"]
+    url: str
+    """An address, or a `data:` URL that holds it."""
+    name: str | None = None
+    """Of a file."""
+    detail: Literal["low", "high", "auto", "original"] | None = None
+    """How closely a model is to look at an image; None: as the provider does."""
+
+
+class Message(Part, frozen=True, kw_only=True, tag="message"):
     """One message of a prompt."""
 
     role: Literal["system", "developer", "user", "assistant"]
+    content: str | tuple[Text | Media, ...]
+
+    @property
+    def text(self) -> str:
+        """Its words."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content if isinstance(part, Text))
+
+
+class ToolCall(Part, frozen=True, kw_only=True, tag="call"):
+    """A call of a tool by the model: in the prompt one that was made before, in a reply one that it makes."""
+
+    id: str | None = None
+    name: str
+    arguments: str
+    """JSON, as the model wrote it."""
+
+
+class ToolResult(Part, frozen=True, kw_only=True, tag="result"):
+    """What a call brought, in the prompt."""
+
+    id: str
+    """Of the call."""
     text: str
+
+
+class Tool(Part, frozen=True, kw_only=True):
+    """A tool that the model may call; nothing executes the calls of a reply."""
+
+    name: str
+    description: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    """A JSON Schema of an object; None: there are none."""
+    strict: bool | None = None
+    """Whether the provider is to hold the model to the schema; None: as the provider does."""
 
 
 class Act(Part, frozen=True, kw_only=True, tag="act"):
@@ -243,14 +297,22 @@ class Package(Part, frozen=True, kw_only=True):
     keywords: tuple[str, ...] = ()
 
 
-class Task(Part, frozen=True, kw_only=True):
-    """One task."""
+class AnyTask(Part, frozen=True, kw_only=True):
+    """What the two kinds of tasks have in common."""
 
     id: str
-    schema_version: str | None = None
-    """Of the source's own format, as it spells it."""
     origin: str | None = None
     """Where the source says the task is from; free text."""
+    limits: Limits = Limits()
+    needs: Needs = Needs()
+    metadata: Mapping[str, Any] = {}
+
+
+class ContainerTask(AnyTask, frozen=True, kw_only=True):
+    """An agent works in a container, whose tests score it."""
+
+    schema_version: str | None = None
+    """Of the source's own format, as it spells it."""
     package: Package | None = None
     prompt: tuple[Message, ...]
     interaction: Act | Steps
@@ -260,9 +322,6 @@ class Task(Part, frozen=True, kw_only=True):
     reward: Script
     reference: Attempt | None = None
     """The gold attempt; the one that does nothing exists without being written down."""
-    limits: Limits = Limits()
-    needs: Needs = Needs()
-    metadata: Mapping[str, Any] = {}
     native: Mapping[str, "Native"] = {}
     """By format: the files that format stored the task in, so that going back gives the same bytes."""
 
@@ -273,7 +332,36 @@ class Native(Part, frozen=True, kw_only=True):
     files: Tree
     place: str
     """Path below the source, with `/`; empty where the source is the task."""
-    parts: Task
+    parts: ContainerTask
+
+
+class Reply(Part, frozen=True, kw_only=True):
+    """What a model may answer, and the reward that this has."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    reward: float | None = None
+    """None: it is not said."""
+
+
+class ReplyTask(AnyTask, frozen=True, kw_only=True):
+    """A model replies to a prompt, once, and a rule scores the reply."""
+
+    prompt: tuple[Message | ToolCall | ToolResult, ...]
+    tools: tuple[Tool, ...] = ()
+    rule: Rule
+    replies: Mapping[str, Reply] = {}
+    """Known ones by name; `reference` is the gold one."""
+    native: Mapping[str, Any] = {}
+    """By format: the row that the format stored the task in, as JSON, so that going back gives the same."""
+
+    @property
+    def reference(self) -> Reply | None:
+        """The gold reply."""
+        return self.replies.get("reference")
+
+
+Task = ContainerTask | ReplyTask
 
 
 class OwnContainer(Part, frozen=True, kw_only=True):
@@ -284,7 +372,7 @@ class OwnContainer(Part, frozen=True, kw_only=True):
     """The tests are in its image, and nothing is put there; else they are put there as into the agent's container."""
 
 
-def own_container(task: Task, step: Step | None = None) -> OwnContainer | None:
+def own_container(task: ContainerTask, step: Step | None = None) -> OwnContainer | None:
     """Where the tests of `task`, or of one `step` of it, run; None: where the agent worked."""
     sayers = [task.tests] if step is None else [step.tests, task.tests]
     if not next((separate for tests in sayers if (separate := _is_separate(tests)) is not None), False):
@@ -300,18 +388,18 @@ def own_container(task: Task, step: Step | None = None) -> OwnContainer | None:
     return OwnContainer(container=own, bundled=False)
 
 
-def resumes(task: Task) -> Tree | None:
+def resumes(task: ContainerTask) -> Tree | None:
     """The file of an earlier trajectory that the agent goes on from; of several steps, the first's."""
     interaction = task.interaction
     return interaction.steps[0].resumes if isinstance(interaction, Steps) else interaction.resumes
 
 
-def network_of_agent(task: Task, step: Step | None = None) -> NetworkPolicy:
+def network_of_agent(task: ContainerTask, step: Step | None = None) -> NetworkPolicy:
     """What may be reached while the agent works, in one `step` of it where it has several."""
     return (step and step.network) or task.container.agent_network or task.container.network
 
 
-def network_of_tests(task: Task, step: Step | None = None) -> NetworkPolicy:
+def network_of_tests(task: ContainerTask, step: Step | None = None) -> NetworkPolicy:
     """What may be reached while the tests run, in whichever container that is."""
     own = own_container(task, step)
     baseline = task.container.network if own is None else own.container.network
@@ -322,9 +410,9 @@ def _is_separate(tests: Tests) -> bool | None:
     return True if tests.separate is None and tests.container is not None else tests.separate
 
 
-def unchanged(task: Task, parts: Task) -> bool:
+def unchanged(task: ContainerTask, parts: ContainerTask) -> bool:
     """Whether `task` says what `parts` says, `native` aside: a writer carries the native files only while it does."""
-    for name in Task.__struct_fields__:
+    for name in ContainerTask.__struct_fields__:
         said, read = getattr(task, name), getattr(parts, name)
         if said is not read and name != "native" and repr(said) != repr(read):  # 1, 1.0 and True are equal, not alike
             return False
@@ -382,11 +470,25 @@ class Taskset(Part, frozen=True, kw_only=True):
     """Their ids by the name of a set, such as a split; a task may be in several."""
     packed: bool = False
     """The files of a task are unpacked when it is asked for, and are gone when the next is."""
+    kind: Literal["container", "reply"] = "container"
+    """Of all of its tasks."""
     tasks: Tasks
     """`Divisible` where the source lets one begin anywhere."""
 
     def __iter__(self) -> Iterator[Task]:
         return self.tasks(Ledger())
+
+    def container_tasks(self, ledger: Ledger | None = None) -> Iterator[ContainerTask]:
+        """The tasks of a taskset whose `kind` is container."""
+        for task in self.tasks(ledger or Ledger()):
+            assert isinstance(task, ContainerTask), task.id
+            yield task
+
+    def reply_tasks(self, ledger: Ledger | None = None) -> Iterator[ReplyTask]:
+        """The tasks of a taskset whose `kind` is reply."""
+        for task in self.tasks(ledger or Ledger()):
+            assert isinstance(task, ReplyTask), task.id
+            yield task
 
     @property
     def is_divided(self) -> bool:

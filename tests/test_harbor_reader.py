@@ -17,13 +17,13 @@ from envconvert.formats.taskset import (
     Act,
     Artifact,
     Author,
+    ContainerTask,
     Healthcheck,
     Message,
     NetworkPolicy,
     Package,
     Server,
     Steps,
-    Task,
     Taskset,
     Tpu,
 )
@@ -33,13 +33,13 @@ def ids(source: Path) -> list[str]:
     return list(envconvert.read(source).ids)
 
 
-def read_all(source: Path) -> tuple[list[Task], list[Loss]]:
+def read_all(source: Path) -> tuple[list[ContainerTask], list[Loss]]:
     ledger = Ledger()
     taskset = envconvert.read(source, format="harbor")
-    return list(taskset.tasks(ledger)), ledger.losses
+    return list(taskset.container_tasks(ledger)), ledger.losses
 
 
-def read_one(folder: Path, toml: str = TOML, files: dict[str, str | bytes | None] | None = None) -> Task:
+def read_one(folder: Path, toml: str = TOML, files: dict[str, str | bytes | None] | None = None) -> ContainerTask:
     tasks, losses = read_all(make_task(folder / "task", toml, files))
     assert len(tasks) == 1, losses
     return tasks[0]
@@ -553,7 +553,7 @@ INSTRUCTIONS = {
 def test_instructions(tmp_path: Path, case: str) -> None:
     content, shown = INSTRUCTIONS[case]
     task = read_one(tmp_path, files={"instruction.md": content.encode()})
-    assert task.prompt == (Message(role="user", text=shown),)
+    assert task.prompt == (Message(role="user", content=shown),)
 
 
 def test_harbor_shows_the_same_instructions(tmp_path: Path, harbor_python: Path) -> None:

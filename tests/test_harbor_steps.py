@@ -12,7 +12,7 @@ import envconvert
 from envconvert.formats.catalogue import FORMATS
 from envconvert.formats.files import Target, Tree
 from envconvert.formats.losses import Ledger, Loss
-from envconvert.formats.taskset import Healthcheck, NetworkPolicy, Step, Steps, Task, own_container
+from envconvert.formats.taskset import ContainerTask, Healthcheck, NetworkPolicy, Step, Steps, own_container
 
 TWO = f'{TOML}[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
 SCRIPT = "#!/bin/bash\necho 1 > /logs/verifier/reward.txt\n"
@@ -30,18 +30,18 @@ OWN: Files = {
 }
 
 
-def read_all(source: Path) -> tuple[list[Task], list[Loss]]:
+def read_all(source: Path) -> tuple[list[ContainerTask], list[Loss]]:
     ledger = Ledger()
-    return list(envconvert.read(source, format="harbor").tasks(ledger)), ledger.losses
+    return list(envconvert.read(source, format="harbor").container_tasks(ledger)), ledger.losses
 
 
-def read_one(folder: Path, toml: str = TWO, files: Files = FOLDERS) -> Task:
+def read_one(folder: Path, toml: str = TWO, files: Files = FOLDERS) -> ContainerTask:
     tasks, losses = read_all(make_task(folder / "task", toml, files))
     assert len(tasks) == 1, losses
     return tasks[0]
 
 
-def steps_of(task: Task) -> tuple[Step, ...]:
+def steps_of(task: ContainerTask) -> tuple[Step, ...]:
     assert isinstance(task.interaction, Steps)
     return task.interaction.steps
 
@@ -290,7 +290,7 @@ def ours(folder: Path) -> list[Any] | None:
     return [described(task, step) for step in steps]
 
 
-def described(task: Task, step: Step | None) -> list[Any] | None:
+def described(task: ContainerTask, step: Step | None) -> list[Any] | None:
     own = own_container(task, step)
     if own is None:
         return None

@@ -19,7 +19,7 @@ from envconvert.formats.files import Target, walk
 from envconvert.formats.harbor import writer
 from envconvert.formats.harbor.digest import package_digest
 from envconvert.formats.losses import Ledger
-from envconvert.formats.taskset import Author, Limits, Message, NetworkPolicy, Task, Taskset
+from envconvert.formats.taskset import Author, ContainerTask, Limits, Message, NetworkPolicy, Taskset
 
 FIXTURES = ROOT / "fixtures" / "harbor"
 
@@ -29,8 +29,8 @@ def harbor_to_harbor(source: Path, target: Path, **options: Any) -> Path:
     return target
 
 
-def read_one(source: Path) -> Task:
-    [task] = envconvert.read(source, format="harbor")
+def read_one(source: Path) -> ContainerTask:
+    [task] = envconvert.read(source, format="harbor").container_tasks()
     return task
 
 
@@ -132,7 +132,7 @@ def test_a_changed_task_is_written_from_its_parts(tmp_path: Path) -> None:
         {"environment/data.csv": "1,2", "extra.txt": "no part"},
     )
     task = read_one(tmp_path / "s")
-    prompt = (Message(role="user", text="Do something else."),)
+    prompt = (Message(role="user", content="Do something else."),)
     container = msgspec.structs.replace(task.container, memory_mb=4096)
     folder, ledger = write_changed(tmp_path / "s", tmp_path / "out", prompt=prompt, container=container)
     assert ledger.written == 1
@@ -392,7 +392,7 @@ print(json.dumps(answers))
 def test_harbor_reads_the_same_configuration_of_the_fixtures(harbor_python: Path) -> None:
     pairs = {}
     for folder in ("tasks", "nested"):
-        for task in envconvert.read(FIXTURES / folder, format="harbor"):
+        for task in envconvert.read(FIXTURES / folder, format="harbor").container_tasks():
             toml = (task.native["harbor"].files.root / "task.toml").read_text()
             pairs[task.id] = [writer.task_toml(msgspec.structs.replace(task, native={})), toml]
     assert pairs
@@ -681,17 +681,17 @@ def test_an_ignore_file_that_cannot_be_used_costs_one_task_at_most(tmp_path: Pat
 def test_a_task_made_of_parts(tmp_path: Path) -> None:
     """As another format's reader would make it: no native files."""
     make_task(tmp_path / "s" / "made", files={"environment/Dockerfile": "FROM scratch\n"})
-    [read] = envconvert.read(tmp_path / "s")
+    [read] = envconvert.read(tmp_path / "s").container_tasks()
     task = msgspec.structs.replace(
         read,
         id="made",
         native={},
         package=None,
-        prompt=(Message(role="system", text="Be brief."), Message(role="user", text="Add 2 and 2.")),
+        prompt=(Message(role="system", content="Be brief."), Message(role="user", content="Add 2 and 2.")),
         container=msgspec.structs.replace(read.container, network=NetworkPolicy(mode="no-network")),
     )
 
-    def tasks(ledger: Ledger) -> Iterator[Task]:
+    def tasks(ledger: Ledger) -> Iterator[ContainerTask]:
         ledger.read += 1
         yield task
 

@@ -22,7 +22,7 @@ import envconvert
 from envconvert.formats.catalogue import FORMATS
 from envconvert.formats.files import Target
 from envconvert.formats.losses import KINDS, Ledger, Loss
-from envconvert.formats.taskset import Limits, Package, Steps, Task
+from envconvert.formats.taskset import ContainerTask, Limits, Package, Steps
 from envconvert.report import Report
 
 LIMITED = "[agent]\ntimeout_sec = 60\n"
@@ -52,7 +52,7 @@ class Case:
     read_as: str = "harbor"
     arrange: Callable[[Path], object] = lambda source: None
     """Done to the source folder afterwards; the task is `source / "task"`."""
-    change: Callable[[Task], Task] = lambda task: task
+    change: Callable[[ContainerTask], ContainerTask] = lambda task: task
     """Done to the task between reading and writing."""
 
 
@@ -104,7 +104,7 @@ def benched(code: str, severity: str, field: str, shows: str, files: Files) -> C
         shutil.rmtree(source / "task")
         make_files(source / "task", {**BENCH, **files})
 
-    def complete(task: Task) -> Task:
+    def complete(task: ContainerTask) -> ContainerTask:
         limits = msgspec.structs.replace(task.limits, build=600.0)
         return msgspec.structs.replace(task, limits=limits, package=Package(name="org/task"))
 
@@ -117,7 +117,7 @@ def beside_other_rows(source: Path) -> None:
     parquet.write_table(pyarrow.table({"name": ["x"]}), source / "other.parquet")
 
 
-def turned_into_a_link(task: Task, path: str) -> Task:
+def turned_into_a_link(task: ContainerTask, path: str) -> ContainerTask:
     """What another process may do between reading a task and copying it."""
     place = task.native["harbor"].files.root / path
     place.unlink()
@@ -125,7 +125,7 @@ def turned_into_a_link(task: Task, path: str) -> Task:
     return task
 
 
-def with_variables(task: Task, env: dict[str, str]) -> Task:
+def with_variables(task: ContainerTask, env: dict[str, str]) -> ContainerTask:
     """With variables for the reference of the second step."""
     assert isinstance(task.interaction, Steps)
     first, second = task.interaction.steps
@@ -579,7 +579,7 @@ def outcome(case: Case, folder: Path, *, strict: bool = False) -> Ledger:
     source = arranged(case, folder)
     taskset = envconvert.read(source, format=case.read_as, reward_key=case.reward_key, dataset=case.dataset)
     ledger = Ledger(strict=strict)
-    changed = taskset.of(lambda kept: (case.change(task) for task in taskset.tasks(kept)))
+    changed = taskset.of(lambda kept: (case.change(task) for task in taskset.container_tasks(kept)))
     FORMATS[case.to].write(changed, Target(folder / "target"), ledger)
     return ledger
 
@@ -591,7 +591,9 @@ def single(losses: list[Loss]) -> Loss:
 
 def test_the_table_has_a_case_for_every_kind() -> None:
     elsewhere = ["image-pushed", "image-unbuilt", "link-shared"]  # tests/test_publish.py
+    elsewhere += ["media", "turns-told", "calls-told"]  # tests/test_harbor_replies.py
     elsewhere += ["steps-last", "harbor-name", "licence-unlisted"]  # tests/test_nemo_gym_writer.py
+    elsewhere += ["media-untaken", "reply-limit"]  # tests/test_nemo_gym_replies.py
     elsewhere += ["hub-folder", "hub-link", "hub-mode", "hub-script"]  # tests/test_pushing.py
     assert sorted([*(case.code for case in CASES), *elsewhere]) == sorted(KINDS)
 

@@ -262,7 +262,7 @@ def test_beside_other_formats(source: Path, tmp_path: Path) -> None:
     """The tasks stand in the folder above, and one of them is there for others only."""
     taskset = envconvert.read(source, name="org/set")
     place = tmp_path / "repository" / "nemo_gym"
-    writer = FORMATS["nemo-gym"].writer
+    writer = FORMATS["nemo-gym"].writer()
     listed = [writer.listed(task, taskset, Target(tmp_path / "any"), Ledger()) for task in taskset if task.id != "two"]
     writer.write_rest(taskset, Target(place), Ledger(), listed, SharedTasks(left_out=("two",)))
     os.rename(source, tmp_path / "repository" / "tasks")

@@ -37,7 +37,7 @@ def expected_in(name: str) -> dict[str, dict[str, Any]]:
 
 
 def is_served(folder: Path) -> bool:
-    [task] = pipeline.read(folder)
+    [task] = pipeline.read(folder).container_tasks()
     return fidelity.not_served(task) is None
 
 

@@ -11,7 +11,7 @@ import envconvert
 from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.harbor.registry import latest
 from envconvert.formats.losses import Ledger, Loss
-from envconvert.formats.taskset import Task
+from envconvert.formats.taskset import ContainerTask
 
 
 def entry(path: str, **more: Any) -> dict[str, Any]:
@@ -29,9 +29,9 @@ def make_registry(folder: Path, *datasets: dict[str, Any]) -> Path:
     return make_files(folder, {"registry.json": json.dumps(datasets)})
 
 
-def read_all(source: Path, dataset: str | None = None) -> tuple[list[Task], list[Loss]]:
+def read_all(source: Path, dataset: str | None = None) -> tuple[list[ContainerTask], list[Loss]]:
     ledger = Ledger()
-    return list(envconvert.read(source, dataset=dataset).tasks(ledger)), ledger.losses
+    return list(envconvert.read(source, dataset=dataset).container_tasks(ledger)), ledger.losses
 
 
 def test_a_dataset(tmp_path: Path) -> None:

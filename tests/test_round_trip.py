@@ -106,7 +106,7 @@ def test_the_name_and_the_key_come_back(tmp_path: Path) -> None:
     assert (again.name, again.version, again.description) == ("org/Some-Set", "3", "d")
     assert (again.keywords, again.reward.key) == (("k",), "accuracy")
     assert again.source.format == "verifiers"
-    assert [task.reward.key for task in again] == ["accuracy"]
+    assert [task.reward.key for task in again.container_tasks()] == ["accuracy"]
     assert envconvert.read(tmp_path / "v", name="o/n", reward_key="x").reward.key == "x"
 
 

@@ -21,7 +21,7 @@ import envconvert
 from envconvert.formats.files import UnreadableSourceError, UnsafeTreeError
 from envconvert.formats.harbor import archive
 from envconvert.formats.losses import Ledger, Loss
-from envconvert.formats.taskset import Task
+from envconvert.formats.taskset import ContainerTask
 
 
 def packed(folder: Path, *, prefix: str = "", compress: bool = False) -> bytes:
@@ -33,9 +33,9 @@ def packed(folder: Path, *, prefix: str = "", compress: bool = False) -> bytes:
     return content.getvalue()
 
 
-def read_all(source: Path) -> tuple[list[Task], list[Loss]]:
+def read_all(source: Path) -> tuple[list[ContainerTask], list[Loss]]:
     ledger = Ledger()
-    return list(envconvert.read(source).tasks(ledger)), ledger.losses
+    return list(envconvert.read(source).container_tasks(ledger)), ledger.losses
 
 
 @pytest.mark.parametrize("compress", [False, True])

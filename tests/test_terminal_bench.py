@@ -103,7 +103,7 @@ def test_a_task(tmp_path: Path) -> None:
 
 def test_defaults_are_those_of_terminal_bench(tmp_path: Path) -> None:
     make_bench(tmp_path / "t", {"task.yaml": "instruction: Do.\n", "docker-compose.yaml": None})
-    [task] = envconvert.read(tmp_path / "t")
+    [task] = envconvert.read(tmp_path / "t").container_tasks()
     assert (task.limits.agent, task.limits.tests, task.limits.build) == (360.0, 60.0, None)
     assert (dict(task.metadata), task.prompt[0].text, task.id) == ({}, "Do.", "t")
 
@@ -140,7 +140,7 @@ def test_a_plain_service_becomes_lines_of_the_dockerfile(tmp_path: Path) -> None
         "Dockerfile": None,
     }
     make_bench(tmp_path / "s" / "t", files)
-    [task] = envconvert.read(tmp_path / "s")
+    [task] = envconvert.read(tmp_path / "s").container_tasks()
     assert dict(task.container.env) == {"HOST": "${HOST:-x}", "BARE": "${BARE}"}
     tasks, losses = convert(tmp_path / "s", tmp_path / "out")
     assert losses == []

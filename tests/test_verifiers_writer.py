@@ -14,7 +14,7 @@ from conftest import ROOT, TOML, make_files, make_task, snapshot
 import envconvert
 from envconvert.formats.losses import Ledger
 from envconvert.formats.names import module_name
-from envconvert.formats.taskset import Task
+from envconvert.formats.taskset import ContainerTask
 
 PACKAGE = ROOT / "formats" / "verifiers" / "package"
 RUNNER = ROOT / "formats" / "harbor" / "runner"
@@ -314,8 +314,8 @@ def test_no_gpus_and_an_open_network_are_no_limits(tmp_path: Path) -> None:
 def test_a_file_that_is_gone_when_it_is_written_refuses_its_task_only(source: Path, tmp_path: Path) -> None:
     taskset = envconvert.read(source)
 
-    def tasks(ledger: Ledger) -> Iterator[Task]:
-        for task in taskset.tasks(ledger):
+    def tasks(ledger: Ledger) -> Iterator[ContainerTask]:
+        for task in taskset.container_tasks(ledger):
             if task.id == "one":
                 (source / "one" / "tests" / "test.sh").unlink()
             yield task

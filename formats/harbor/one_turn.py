@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from envconvert.formats.taskset import (
     Container,
+    ContainerTask,
     Steps,
-    Task,
     network_of_agent,
     network_of_tests,
     own_container,
@@ -18,13 +18,13 @@ from envconvert.formats.taskset import (
 )
 
 
-def boxes(task: Task) -> list[tuple[str, Container]]:
+def boxes(task: ContainerTask) -> list[tuple[str, Container]]:
     """The containers of a task of one turn, by the field where they stand."""
     own = own_container(task)
     return [("container", task.container), *([("tests.container", own.container)] if own else [])]
 
 
-def not_played(task: Task) -> Iterator[tuple[str, str]]:
+def not_played(task: ContainerTask) -> Iterator[tuple[str, str]]:
     """Why such a server does not play `task`: fields, and what stands there."""
     if isinstance(task.interaction, Steps):
         yield "interaction", f"{len(task.interaction.steps)} steps"

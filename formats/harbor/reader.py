@@ -43,6 +43,7 @@ from envconvert.formats.taskset import (
     Build,
     Collect,
     Container,
+    ContainerTask,
     Healthcheck,
     Limits,
     Message,
@@ -55,7 +56,6 @@ from envconvert.formats.taskset import (
     Server,
     Step,
     Steps,
-    Task,
     Taskset,
     TasksetSource,
     Tests,
@@ -135,7 +135,7 @@ class _Folders(msgspec.Struct, frozen=True):
     about: list[Loss]
     """Of the source as a whole."""
 
-    def __call__(self, ledger: Ledger) -> Iterator[Task]:
+    def __call__(self, ledger: Ledger) -> Iterator[ContainerTask]:
         ledger.admit("", self.about)
         for item in self.found:
             ledger.read += 1
@@ -173,7 +173,7 @@ def _read_rows(source: Path, name: str | None, reward: Script, select: Select, s
 
     clashes = find_clashes([row.task for row in found])
 
-    def tasks(ledger: Ledger) -> Iterator[Task]:
+    def tasks(ledger: Ledger) -> Iterator[ContainerTask]:
         ledger.admit("", about_losses)
         for row, content in rows.contents(found):
             ledger.read += 1
@@ -199,7 +199,7 @@ def _read_rows(source: Path, name: str | None, reward: Script, select: Select, s
     )
 
 
-def _read_row(row: rows.Row, content: bytes, folder: str, reward: Script, notes: list[Loss]) -> Task:
+def _read_row(row: rows.Row, content: bytes, folder: str, reward: Script, notes: list[Loss]) -> ContainerTask:
     try:
         unpack(content, folder)
     except UnsafeTreeError as error:
@@ -260,7 +260,7 @@ def check_id(item: FoundTask, clashes: dict[str, str]) -> None:
         raise RefusedError(losses.ID_CLASH.loss(task=item.id, format=NAME, field="id", value=item.id, other=other))
 
 
-def read_task(item: FoundTask, reward: Script, notes: list[Loss]) -> Task:
+def read_task(item: FoundTask, reward: Script, notes: list[Loss]) -> ContainerTask:
     """Read one folder; what is noteworthy about it is appended to `notes`. Raises `RefusedError`."""
     try:
         tree = walk(item.path)
@@ -325,7 +325,7 @@ def _variables(table: TaskTable) -> dict[str, dict[str, str]]:
     return found
 
 
-def _task(id: str, tree: Tree, table: TaskTable, reward: Script, notes: list[Loss]) -> Task:
+def _task(id: str, tree: Tree, table: TaskTable, reward: Script, notes: list[Loss]) -> ContainerTask:
     prompt: tuple[Message, ...] = ()
     interaction: Act | Steps
     if table.steps:
@@ -337,7 +337,7 @@ def _task(id: str, tree: Tree, table: TaskTable, reward: Script, notes: list[Los
     container = _container(table.environment, table.agent, tree.below("environment"))
     if container.image is None and container.build is None:
         raise ConfigError(losses.ENVIRONMENT_MISSING, "environment")
-    task = Task(
+    task = ContainerTask(
         id=id,
         schema_version=table.schema_version,
         origin=table.source,
@@ -396,7 +396,7 @@ def _trajectory(tree: Tree, folder: str) -> Tree | None:
     return Tree(f"{tree.place}/{folder}", [Entry(_TRAJECTORY, "file")])
 
 
-def _check_scripts(task: Task, tree: Tree) -> None:
+def _check_scripts(task: ContainerTask, tree: Tree) -> None:
     """Raise `ConfigError` where the tests lack the script that Harbor runs, or keep it out of the container."""
     excluded = _excluder(tree, task.tests.ignores)
     for step in task.interaction.steps if isinstance(task.interaction, Steps) else (None,):
@@ -449,7 +449,7 @@ def _prompt(id: str, tree: Tree, path: str, notes: list[Loss]) -> tuple[Message,
         notes.append(losses.INSTRUCTION_CANARY.loss(task=id, format=NAME, field=path, value=lines[:start]))
     while start < len(lines) and not lines[start].strip():
         start += 1
-    return (Message(role="user", text="\n".join(lines[start:])),)
+    return (Message(role="user", content="\n".join(lines[start:])),)
 
 
 def _package(table: TaskTable) -> Package | None:
@@ -574,7 +574,7 @@ def _reference(table: TaskTable, files: Tree | None) -> Attempt | None:
     return attempt if files.is_file(attempt.command) else None
 
 
-def _notes(task: Task, tree: Tree) -> Iterator[Loss]:
+def _notes(task: ContainerTask, tree: Tree) -> Iterator[Loss]:
     """What is noteworthy about the files of `task`."""
 
     def loss(kind: Kind, field: str, value: object) -> Loss:

@@ -29,6 +29,7 @@ from envconvert.formats.taskset import (
     Author,
     Collect,
     Container,
+    ContainerTask,
     Healthcheck,
     Limits,
     Message,
@@ -36,7 +37,6 @@ from envconvert.formats.taskset import (
     Server,
     Step,
     Steps,
-    Task,
     Taskset,
     Tests,
     unchanged,
@@ -57,13 +57,13 @@ def task_path(id: str, *, sharded: bool) -> str:
     return f"{TASKS}/{shard(id)}/{id}" if sharded else f"{TASKS}/{id}"
 
 
-def write_task(task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> Written | None:
+def write_task(task: ContainerTask, taskset: Taskset, target: Target, ledger: Ledger) -> Written | None:
     """Write `task` to `tasks/<id>/`."""
     folder = write_folder(task, target, f"{TASKS}/{task.id}", ledger)
     return None if folder is None else listed(task, taskset, folder, ledger)
 
 
-def listed(task: Task, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
+def listed(task: ContainerTask, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
     """What is listed of `task`, which was written to `folder`."""
     if task.package is None:
         return Written(task.id)
@@ -100,7 +100,7 @@ def commands(taskset: Taskset, example: str) -> str:
     )
 
 
-def losses_of(task: Task, taskset: Taskset) -> Iterator[Loss]:
+def losses_of(task: ContainerTask, taskset: Taskset) -> Iterator[Loss]:
     """The losses of `task` beside its parts (parts.py)."""
     if task.package is None:
         yield losses.PACKAGE_UNNAMED.loss(task=task.id, format=NAME, field="task.name")
@@ -120,17 +120,17 @@ def losses_of(task: Task, taskset: Taskset) -> Iterator[Loss]:
             yield losses.LIMIT_DEFAULT.loss(task=task.id, format=NAME, field=field, value=name)
 
 
-def _steps(task: Task) -> tuple[Step, ...]:
+def _steps(task: ContainerTask) -> tuple[Step, ...]:
     return task.interaction.steps if isinstance(task.interaction, Steps) else ()
 
 
-def carried_files(task: Task) -> Tree | None:
+def carried_files(task: ContainerTask) -> Tree | None:
     """The Harbor folder that `task` came from, unless a part was changed since."""
     native = task.native.get(NAME)
     return native.files if native is not None and unchanged(task, native.parts) else None
 
 
-def write_folder(task: Task, target: Target, path: str, ledger: Ledger) -> Target | None:
+def write_folder(task: ContainerTask, target: Target, path: str, ledger: Ledger) -> Target | None:
     """Write one task as a Harbor folder at `path`: byte for byte where it came from one, else from its parts.
 
     None, and nothing written, where a file of the task cannot be read or has changed since the task was read.
@@ -146,7 +146,7 @@ def write_folder(task: Task, target: Target, path: str, ledger: Ledger) -> Targe
     return folder
 
 
-def _fill(folder: Target, task: Task) -> None:
+def _fill(folder: Target, task: ContainerTask) -> None:
     files = carried_files(task)
     if files is not None:
         folder.copy(files)
@@ -162,7 +162,7 @@ def _fill(folder: Target, task: Task) -> None:
     _check_links(folder, trees)
 
 
-def files_of(task: Task) -> Iterator[Entry]:
+def files_of(task: ContainerTask) -> Iterator[Entry]:
     """What `write_folder` writes of the files of `task`, by its path in the folder."""
     carried = carried_files(task)
     if carried is not None:
@@ -173,7 +173,7 @@ def files_of(task: Task) -> Iterator[Entry]:
             yield Entry(f"{place}/{entry.path}" if place else entry.path, entry.kind, entry.target)
 
 
-def _trees(task: Task) -> Iterator[tuple[str, Tree | None]]:
+def _trees(task: ContainerTask) -> Iterator[tuple[str, Tree | None]]:
     """Where the trees of a task's parts go. A folder's own file is last: it may bring a mode that forbids writing."""
     yield "environment", task.container.build.context if task.container.build else task.container.files
     yield "tests", task.tests.files
@@ -206,7 +206,7 @@ def _instruction(prompt: tuple[Message, ...]) -> str:
     return "\n\n".join(message.text for message in prompt)
 
 
-def task_toml(task: Task) -> str:
+def task_toml(task: ContainerTask) -> str:
     """A task.toml that Harbor reads to the configuration from which `task` was read."""
     table = tables.TaskTable(
         schema_version=task.schema_version or tables.TaskTable().schema_version,
@@ -236,7 +236,7 @@ def _step(step: Step) -> tables.StepTable:
     )
 
 
-def _solution_env(task: Task) -> dict[str, str]:
+def _solution_env(task: ContainerTask) -> dict[str, str]:
     attempts = [task.reference, *(step.reference for step in _steps(task))]
     return next((dict(attempt.env) for attempt in attempts if attempt), {})
 
@@ -245,7 +245,7 @@ def _agent(limits: Limits, user: str | int | None, network: NetworkPolicy | None
     return tables.AgentTable(timeout_sec=limits.agent, user=user, **_network(network))
 
 
-def _package(task: Task) -> tables.PackageTable | None:
+def _package(task: ContainerTask) -> tables.PackageTable | None:
     package = task.package
     if package is None:
         return None

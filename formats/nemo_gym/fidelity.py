@@ -7,12 +7,12 @@ from itertools import chain
 from envconvert.formats import losses
 from envconvert.formats.harbor import one_turn
 from envconvert.formats.losses import Kind, Loss
-from envconvert.formats.taskset import Steps, Task
+from envconvert.formats.taskset import ContainerTask, Steps
 
 NAME = "nemo-gym"
 
 
-def losses_of(task: Task) -> Iterator[Loss]:
+def losses_of(task: ContainerTask) -> Iterator[Loss]:
     """The losses of `task`, each with the field where it stands."""
     for kind, field, value in _found(task):
         yield kind.loss(task=task.id, format=NAME, field=field, value=value)
@@ -21,7 +21,7 @@ def losses_of(task: Task) -> Iterator[Loss]:
 Found = Iterator[tuple[Kind, str, object]]
 
 
-def _found(task: Task) -> Found:
+def _found(task: ContainerTask) -> Found:
     passed = passed_through(task)
     if passed is not None:
         field, value = passed
@@ -45,7 +45,7 @@ def _found(task: Task) -> Found:
         yield losses.AGENT_DAY, "limits.agent", task.limits.agent
 
 
-def passed_through(task: Task) -> tuple[str, str] | None:
+def passed_through(task: ContainerTask) -> tuple[str, str] | None:
     """Why the server does not play `task`, as a field and what stands there; None where it does."""
     containers = (found for field, box in one_turn.boxes(task) for found in one_turn.cannot_start(field, box))
     return next(chain(one_turn.not_played(task), containers), None)

@@ -1,12 +1,20 @@
-"""How the real NeMo Gym loads and scores a Gym root: `gym env validate` and its row models; the server, on Docker."""
+"""How the real NeMo Gym loads and scores a Gym root: `gym env validate` and its row models; its server in process.
+
+Tasks of a container are scored on Docker.
+"""
 
 import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from envconvert.formats.probe import Agent, Framework, Loaded, Score, tail
+from envconvert.formats import packages, replies
+from envconvert.formats.nemo_gym import reader
+from envconvert.formats.nemo_gym.environments import MATH
+from envconvert.formats.probe import Agent, Framework, Loaded, Posed, Score, tail
+from envconvert.formats.taskset import Reply
 
 _DRIVERS = Path(__file__).parent / "drivers"
 
@@ -19,7 +27,7 @@ class NemoGymProbe:
         requirement="nemo-gym==0.7.0",
         python=(3, 13),
         megabytes=1410,
-        beside=("pathspec>=0.12",),
+        beside=("pathspec>=0.12", MATH),
         asks_python="3.13.14",
     )
 
@@ -41,6 +49,8 @@ class NemoGymProbe:
     def score(self, python: Path, source: Path, task: str, agent: Agent, reward_key: str | None, work: Path) -> Score:
         """The server in a process of its own: seed, the agent, verify."""
         root = source.resolve()
+        if replies.is_reply_file(root / packages.HEADER):
+            return self._score_known(python, root, task, agent)
         servers = [path.parent for path in sorted(root.glob("resources_servers/*/app.py"))]
         if not servers:
             return Score(None, "no task here is played by a server; Harbor runs them behind Gym", started=False)
@@ -51,6 +61,29 @@ class NemoGymProbe:
         result = json.loads(done.stdout.splitlines()[-1])
         return Score(result["reward"], result["reason"], started=result["started"])
 
+    def score_replies(self, python: Path, source: Path, posed: Sequence[Posed]) -> list[Score]:
+        """The server's own verify, with each reply as a model server would give it."""
+        root = source.resolve()
+        [environment] = root.glob("environments/*")
+        asked = "".join(json.dumps(_said(each)) + "\n" for each in posed)
+        done = _run([str(python), str(_DRIVERS / "score_replies.py"), str(environment)], root, said=asked)
+        if done.returncode:
+            return [Score(None, f"the server failed: {tail(done.stderr)}") for _ in posed]
+        return [Score(**json.loads(line)) for line in done.stdout.splitlines()]
+
+    def _score_known(self, python: Path, root: Path, task: str, agent: Agent) -> Score:
+        taskset = reader.read(root, name=None, reward_key=None, select=lambda ids: [task])
+        reference = next((task.reference for task in taskset.reply_tasks()), None)
+        if agent == "oracle" and reference is None:
+            return Score(None, "the task has no reference reply")
+        [score] = self.score_replies(python, root, [Posed(task, (agent == "oracle" and reference) or Reply())])
+        return score
+
+
+def _said(posed: Posed) -> dict[str, object]:
+    calls = [{"name": call.name, "arguments": call.arguments} for call in posed.reply.calls]
+    return {"task": posed.task, "text": posed.reply.text, "calls": calls}
+
 
 def _invalid(python: Path, root: Path, place: Path) -> str | None:
     """What `gym env validate` says against an environment; None where it is valid."""
@@ -60,8 +93,10 @@ def _invalid(python: Path, root: Path, place: Path) -> str | None:
     return f"{place.name}: {tail(done.stdout or done.stderr)}" if done.returncode else None
 
 
-def _run(command: list[str], root: Path, work: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Run Gym; in `work`, or a folder that is removed: it leaves caches and logs where it is called."""
+def _run(
+    command: list[str], root: Path, work: Path | None = None, said: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    """Run Gym, which reads `said`; in `work`, or a folder that is removed: it leaves caches and logs there."""
     with tempfile.TemporaryDirectory(prefix="envconvert-", ignore_cleanup_errors=True) as scratch:
         return subprocess.run(
             command,
@@ -71,9 +106,9 @@ def _run(command: list[str], root: Path, work: Path | None = None) -> "subproces
                 "HF_HUB_OFFLINE": "1",
                 "PYTHONDONTWRITEBYTECODE": "1",  # the root stays as it was written
             },
-            stdin=subprocess.DEVNULL,
+            input=said,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             cwd=work or scratch,
         )

@@ -1,9 +1,10 @@
-"""Gym roots that envconvert wrote, read back: the same bytes, modes, links and empty folders."""
+"""Gym roots that envconvert wrote, read back: the same bytes, modes, links and empty folders, or the same replies."""
 
 from pathlib import Path
 
+from envconvert.formats import packages, replies
 from envconvert.formats.files import UnreadableSourceError
-from envconvert.formats.harbor import packages
+from envconvert.formats.harbor.packages import read_folders
 from envconvert.formats.nemo_gym.fidelity import NAME
 from envconvert.formats.repository import TASKS
 from envconvert.formats.taskset import Select, Taskset, every
@@ -11,8 +12,10 @@ from envconvert.formats.taskset import Select, Taskset, every
 
 def detect(source: Path) -> bool:
     """Whether `source` is a Gym root that envconvert wrote."""
-    environments = any(source.glob("environments/*/config.yaml"))
-    return environments and (source / packages.HEADER).is_file() and tasks_of(source).is_dir()
+    header = source / packages.HEADER
+    if not header.is_file() or not any(source.glob("environments/*/config.yaml")):
+        return False
+    return tasks_of(source).is_dir() or replies.is_reply_file(header)
 
 
 def tasks_of(source: Path) -> Path:
@@ -35,9 +38,12 @@ def read(
         raise UnreadableSourceError(source, "a Gym root is one dataset; leave out --dataset")
     if not detect(source):
         raise UnreadableSourceError(source, "it is no Gym root that envconvert wrote; others cannot be read yet")
-    return packages.read(
+    header = source / packages.HEADER
+    if replies.is_reply_file(header):
+        return replies.read(source, header, format=NAME, name=name, reward_key=reward_key, select=select, split=split)
+    return read_folders(
         source,
-        source / packages.HEADER,
+        header,
         tasks_of(source),
         format=NAME,
         name=name,

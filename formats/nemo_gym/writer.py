@@ -11,15 +11,15 @@ import msgspec
 import yaml
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-from envconvert.formats import losses
+from envconvert.formats import losses, packages
 from envconvert.formats.files import Target
-from envconvert.formats.harbor import packages
+from envconvert.formats.harbor.packages import copy_runner, image_repository
 from envconvert.formats.harbor.writer import write_folder
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import module_name
 from envconvert.formats.nemo_gym import fidelity
 from envconvert.formats.repository import TASKS, SharedTasks, address
-from envconvert.formats.taskset import Message, Task, Taskset
+from envconvert.formats.taskset import ContainerTask, Message, Taskset
 
 _RELEASE = "0.7.0"
 
@@ -66,18 +66,18 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     """The line of JSON that the server plays; None where only Harbor plays the task."""
 
 
-def losses_of(task: Task, taskset: Taskset) -> Iterator[Loss]:
+def losses_of(task: ContainerTask, taskset: Taskset) -> Iterator[Loss]:
     """What `task` loses besides its parts."""
     return fidelity.losses_of(task)
 
 
-def write_task(task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> Written | None:
+def write_task(task: ContainerTask, taskset: Taskset, target: Target, ledger: Ledger) -> Written | None:
     """Write `task` to `tasks/<id>/`."""
     folder = write_folder(task, target, f"{TASKS}/{task.id}", ledger)
     return None if folder is None else listed(task, taskset, folder, ledger)
 
 
-def listed(task: Task, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
+def listed(task: ContainerTask, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
     """The row of `task`."""
     served = fidelity.passed_through(task) is None
     return Written(task.id, _row(task.id, task.prompt) if served else None)
@@ -100,7 +100,7 @@ def write_rest(
         "tasks": len(tasks),
         "served": len(rows),
         "split": _type(next((title for title, ids in sets.items() if any(id in rows for id in ids)), _SET)),
-        "repository": packages.image_repository(name),
+        "repository": image_repository(name),
         "reward_key": taskset.reward.key,
         "shared": shared is not None,
     }
@@ -267,7 +267,7 @@ def _write_server(target: Target, name: str) -> None:
     package = files(__package__) / "package"
     packages.copy_code(package, target, place, (".py", ".txt"))
     packages.copy_code(package / "taskset_server", target, f"{place}/taskset_server")
-    packages.copy_runner(target, f"{place}/taskset_server/runner")
+    copy_runner(target, f"{place}/taskset_server/runner")
 
 
 def _spdx(licence: str | None) -> str | None:

@@ -8,7 +8,7 @@ from envconvert.formats.files import Entry
 from envconvert.formats.harbor import one_turn
 from envconvert.formats.harbor.writer import files_of
 from envconvert.formats.losses import Kind, Loss
-from envconvert.formats.taskset import Task
+from envconvert.formats.taskset import ContainerTask
 
 NAME = "openenv"
 
@@ -16,7 +16,7 @@ EPISODE_SECONDS = 3600
 """The longest episode that a valid openenv.yaml can declare (openenv 0.10.0, validation/policies)."""
 
 
-def losses_of(task: Task) -> Iterator[Loss]:
+def losses_of(task: ContainerTask) -> Iterator[Loss]:
     """The losses of `task`, each with the field where it stands."""
     for kind, field, value in _found(task):
         yield kind.loss(task=task.id, format=NAME, field=field, value=value)
@@ -25,7 +25,7 @@ def losses_of(task: Task) -> Iterator[Loss]:
 Found = Iterator[tuple[Kind, str, object]]
 
 
-def _found(task: Task) -> Found:
+def _found(task: ContainerTask) -> Found:
     reason = not_served(task)
     if reason is not None:
         yield losses.HARNESS_ONLY, reason[0], reason[1]
@@ -34,13 +34,13 @@ def _found(task: Task) -> Found:
     yield from _files(list(files_of(task)))
 
 
-def not_served(task: Task) -> tuple[str, str] | None:
+def not_served(task: ContainerTask) -> tuple[str, str] | None:
     """Why the server does not play `task`, as a field and what stands there; None where it does."""
     container = one_turn.cannot_start("container", task.container)
     return next(chain(one_turn.not_played(task), container), None)
 
 
-def _served(task: Task) -> Found:
+def _served(task: ContainerTask) -> Found:
     if task.servers:
         yield losses.TOOLS_TOLD, "servers", [server.name for server in task.servers]
     if task.container.skills:
@@ -53,7 +53,7 @@ def _served(task: Task) -> Found:
         yield losses.EPISODE_LIMIT, "limits.agent", task.limits.agent
 
 
-def episode_seconds(task: Task) -> float:
+def episode_seconds(task: ContainerTask) -> float:
     """How long an episode may take once it has begun, as far as limits are said."""
     return sum(limit for limit in (task.limits.agent, task.limits.tests) if limit is not None)
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
+from envconvert.formats import packages
 from envconvert.formats.files import Target
-from envconvert.formats.harbor import packages
+from envconvert.formats.harbor.packages import copy_runner
 from envconvert.formats.harbor.writer import write_folder
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.openenv import fidelity
 from envconvert.formats.repository import TASKS, SharedTasks, address
-from envconvert.formats.taskset import Task, Taskset
+from envconvert.formats.taskset import ContainerTask, Taskset
 
 _RELEASE = "0.10.0"
 _BASE_IMAGE = "python:3.12-slim"
@@ -52,18 +53,18 @@ def class_prefix(package: str) -> str:
     return "".join(word.capitalize() for word in package.replace("_env", "").split("_"))
 
 
-def losses_of(task: Task, taskset: Taskset) -> Iterator[Loss]:
+def losses_of(task: ContainerTask, taskset: Taskset) -> Iterator[Loss]:
     """What `task` loses besides its parts."""
     return fidelity.losses_of(task)
 
 
-def write_task(task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> Written | None:
+def write_task(task: ContainerTask, taskset: Taskset, target: Target, ledger: Ledger) -> Written | None:
     """Write `task` to `tasks/<id>/`."""
     folder = write_folder(task, target, f"{TASKS}/{task.id}", ledger)
     return None if folder is None else listed(task, taskset, folder, ledger)
 
 
-def listed(task: Task, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
+def listed(task: ContainerTask, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
     """What the package says of `task`, which was written to `folder`."""
     container = task.container
     return Written(
@@ -86,7 +87,7 @@ def write_rest(
     package = files(__package__) / "package"
     packages.copy_code(package, target, "")
     packages.copy_code(package / "server", target, "server")
-    packages.copy_runner(target, "server/runner")
+    copy_runner(target, "server/runner")
     values = _values(taskset, tasks)
     target.write("server/settings.json", _settings(taskset, tasks, values, shared))
     sets = packages.sets_of(taskset, {task.id for task in tasks})

@@ -20,12 +20,12 @@ from envconvert.formats.taskset import (
     Attempt,
     Build,
     Container,
+    ContainerTask,
     Limits,
     Message,
     Needs,
     Script,
     Select,
-    Task,
     Taskset,
     TasksetSource,
     Tests,
@@ -77,7 +77,7 @@ def read(
     found = [item for item in found if item.id in chosen]
     reward = Script(key=reward_key or Script().key)
 
-    def tasks(ledger: Ledger) -> Iterator[Task]:
+    def tasks(ledger: Ledger) -> Iterator[ContainerTask]:
         clashes = find_clashes(found)
         for item in found:
             ledger.read += 1
@@ -113,7 +113,7 @@ def _folders(source: Path) -> Iterator[str]:
             inner.remove(".git")
 
 
-def _read_task(item: FoundTask, folder: str, reward: Script, notes: list[Loss]) -> Task:
+def _read_task(item: FoundTask, folder: str, reward: Script, notes: list[Loss]) -> ContainerTask:
     def loss(kind: Kind, field: str, **values: object) -> Loss:
         return kind.loss(task=item.id, format=NAME, field=field, **values)
 
@@ -141,9 +141,9 @@ def _read_task(item: FoundTask, folder: str, reward: Script, notes: list[Loss]) 
     except OSError as error:
         place = os.path.relpath(error.filename or item.path, item.path)
         raise RefusedError(loss(losses.UNREADABLE, place, value=error.strerror or type(error).__name__)) from None
-    return Task(
+    return ContainerTask(
         id=item.id,
-        prompt=(Message(role="user", text=said.instruction),),
+        prompt=(Message(role="user", content=said.instruction),),
         interaction=Act(),
         container=container,
         tests=tests,

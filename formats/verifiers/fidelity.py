@@ -12,10 +12,10 @@ from envconvert.formats.files import Tree
 from envconvert.formats.losses import Kind, Loss, Severity
 from envconvert.formats.taskset import (
     Container,
+    ContainerTask,
     NetworkPolicy,
     Step,
     Steps,
-    Task,
     network_of_agent,
     network_of_tests,
     own_container,
@@ -32,7 +32,7 @@ _EXCLUDED = {"__pycache__", ".venv", ".git", ".hg", ".hatch", ".tox", ".nox", ".
 }
 
 
-def losses_of(task: Task) -> Iterator[Loss]:
+def losses_of(task: ContainerTask) -> Iterator[Loss]:
     """The losses of `task` beside its parts (parts.py), each with the field where it stands.
 
     Of a task that is refused, only why: what else would be worth noting if it were not is of no use.
@@ -49,7 +49,7 @@ def losses_of(task: Task) -> Iterator[Loss]:
 Found = Iterator[tuple[Kind, str, object]]
 
 
-def _found(task: Task) -> Found:
+def _found(task: ContainerTask) -> Found:
     steps = task.interaction.steps if isinstance(task.interaction, Steps) else (None,)
     yield from _container(task.container, "container")
     for step in steps:
@@ -82,14 +82,14 @@ def _container(container: Container, field: str) -> Found:
         yield losses.GPU_TYPES, f"{field}.gpu_types", list(container.gpu_types)
 
 
-def _network(task: Task, steps: tuple[Step | None, ...]) -> Found:
+def _network(task: ContainerTask, steps: tuple[Step | None, ...]) -> Found:
     """What is lost of the limits on the network: one loss, the worst, however many steps have it."""
     found = [loss for step in steps for loss in _step_network(task, step)]
     severities = list(Severity)
     yield from sorted(found, key=lambda loss: severities.index(loss[0].severity), reverse=True)[:1]
 
 
-def _step_network(task: Task, step: Step | None) -> Found:
+def _step_network(task: ContainerTask, step: Step | None) -> Found:
     own = own_container(task, step)
     agent = f"{_at(step)}container.network", network_of_agent(task, step)
     tests = f"{_at(step)}tests.network", network_of_tests(task, step)

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from envconvert.formats import packages
 from envconvert.formats.files import UnreadableSourceError
-from envconvert.formats.harbor import packages
+from envconvert.formats.harbor.packages import read_folders
 from envconvert.formats.repository import TASKS
 from envconvert.formats.taskset import Select, Taskset, every
 
@@ -51,7 +52,7 @@ def read(
         raise UnreadableSourceError(
             source, "it is no Verifiers package that envconvert wrote; others cannot be read yet"
         )
-    return packages.read(
+    return read_folders(
         source,
         module / packages.HEADER,
         tasks_of(module),

@@ -5,30 +5,31 @@ from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from typing import Any
 
+from envconvert.formats import packages
 from envconvert.formats.files import Target
-from envconvert.formats.harbor import packages
+from envconvert.formats.harbor.packages import copy_runner, image_repository
 from envconvert.formats.harbor.writer import write_folder
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import module_name
 from envconvert.formats.repository import TASKS, SharedTasks, address
-from envconvert.formats.taskset import Task, Taskset
+from envconvert.formats.taskset import ContainerTask, Taskset
 from envconvert.formats.verifiers import fidelity
 
 _RELEASE = "0.4.0"
 
 
-def losses_of(task: Task, taskset: Taskset) -> Iterator[Loss]:
+def losses_of(task: ContainerTask, taskset: Taskset) -> Iterator[Loss]:
     """What `task` loses besides its parts."""
     return fidelity.losses_of(task)
 
 
-def write_task(task: Task, taskset: Taskset, target: Target, ledger: Ledger) -> str | None:
+def write_task(task: ContainerTask, taskset: Taskset, target: Target, ledger: Ledger) -> str | None:
     """Write `task` to the package's `tasks/<id>/`; its id."""
     folder = write_folder(task, target, f"{module_name(taskset.name)}/{TASKS}/{task.id}", ledger)
     return None if folder is None else listed(task, taskset, folder, ledger)
 
 
-def listed(task: Task, taskset: Taskset, folder: Target, ledger: Ledger) -> str:
+def listed(task: ContainerTask, taskset: Taskset, folder: Target, ledger: Ledger) -> str:
     """The id of `task`."""
     return task.id
 
@@ -44,7 +45,7 @@ def write_rest(
         pass
     package = files(__package__) / "package"
     packages.copy_code(package, target, module)
-    packages.copy_runner(target, f"{module}/runner")
+    copy_runner(target, f"{module}/runner")
     target.write(f"{module}/{packages.HEADER}", packages.header(taskset, shared))
     values: dict[str, Any] = {
         "name": taskset.name,
@@ -55,7 +56,7 @@ def write_rest(
         "release": _RELEASE,
         "tasks": ledger.written,
         "example": example,
-        "repository": packages.image_repository(module),
+        "repository": image_repository(module),
         "reward_key": taskset.reward.key,
         "shared": shared is not None,
     }

@@ -43,9 +43,10 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def check(root: Path, agent: str, block: dict[str, Any], tasks: Path, wrong: set[str], seen: set[str]) -> None:
+def check(root: Path, block: dict[str, Any], tasks: Path | None, wrong: set[str], seen: set[str]) -> None:
     """Check the rows of an agent's datasets; ids go to `seen`, and those of bad ones to `wrong` too."""
-    server = block["resources_server"]["name"].removesuffix("_resources_server") if agent == "simple_agent" else None
+    played = "resources_server" in block  # else Harbor plays it
+    server = block["resources_server"]["name"].removesuffix("_resources_server") if played else None
     folder = None if server is None else find_server_dir(server)
     schema = None if folder is None else load_task_data_schema(folder)
     for dataset in block["datasets"]:
@@ -58,7 +59,7 @@ def check(root: Path, agent: str, block: dict[str, Any], tasks: Path, wrong: set
                 found = list(problems(row))
             except ValueError as error:
                 found = [f"it is no request: {error}"]
-            if not (tasks / id).is_dir() or row.get("task_name", id) != id:
+            if (tasks is not None and not (tasks / id).is_dir()) or row.get("task_name", id) != id:
                 found.append("its task has no folder")
             if validator is not None:
                 validator.validate_row(number, row)
@@ -72,13 +73,14 @@ def check(root: Path, agent: str, block: dict[str, Any], tasks: Path, wrong: set
 
 def main(root: Path) -> None:
     """Check every environment of the Gym root."""
-    tasks = next(place for place in (root / "tasks", root.parent / "tasks") if place.is_dir())
+    # None: the tasks ask for replies, and are all in their rows.
+    tasks = next((place for place in (root / "tasks", root.parent / "tasks") if place.is_dir()), None)
     wrong: set[str] = set()
     seen: set[str] = set()
     for path in sorted(root.glob("environments/*/config.yaml")):
         for instance in yaml.safe_load(path.read_text(encoding="utf-8")).values():
-            for agent, block in instance.get("responses_api_agents", {}).items():
-                check(root, agent, block, tasks, wrong, seen)
+            for block in instance.get("responses_api_agents", {}).values():
+                check(root, block, tasks, wrong, seen)
     for id in sorted(seen - wrong):
         tell(id=id)
 

@@ -1,0 +1,1 @@
+"""The portable grader: one stand-alone program that scores a reply by a rule (rules.py); every layout ships it."""

@@ -1,0 +1,1321 @@
+"""Score a reply by a reward rule: `python3 grade.py --rule rule.json --reply FILE`, or `grade(rule, reply)`.
+
+A rule is JSON. Its `kind` is `answer`, `cases`, `calls` or `combined`; the steps of an answer are told apart by `by`.
+This file stands alone: Python 3.9 or later on POSIX, and nothing else but for the matches `math` (math-verify) and
+`schema` (jsonschema).
+
+A reply may be anything. What runs the rule's regular expressions, math-verify, jsonschema, difflib or Levenshtein on it
+does so in a process of its own, and has SECONDS and MEMORY bytes. A reply on which these run out is unparsable, and so
+is one of more than CHARACTERS or with more than CALLS calls. A program of a reply runs in a process of its own with the
+limits of its rule and OUTPUT_BYTES; that is no sandbox.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import functools
+import importlib
+import json
+import math
+import os
+import re
+import resource
+import secrets
+import shutil
+import signal
+import stat
+import string
+import subprocess
+import sys
+import tempfile
+import types
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+CHARACTERS = 1_000_000
+"""The longest reply that is read."""
+CALLS = 1000
+"""The most calls of tools that are compared."""
+SECONDS = 10.0
+"""For a step that may run long, all such steps of an answer together."""
+MEMORY = 4 << 30
+"""Address space in bytes for the same."""
+OUTPUT_BYTES = 1_000_000
+"""The most that a program may print, and that a file it writes may hold."""
+
+_IMPORT_SECONDS = 120
+"""For a package to be imported, which may be slow from a cold disk and is not the reply's fault."""
+_IDLE_WORKERS = 4
+_PACKAGES = {"math": ("math_verify", "math-verify"), "schema": ("jsonschema", "jsonschema>=4.18")}
+"""By the match that needs it: the module and what pip calls it."""
+
+
+class GraderError(Exception):
+    """The rule cannot be evaluated: something in it is wrong, or a package is missing."""
+
+
+class Graded(NamedTuple):
+    """A reward, and those of the named parts where the rule combines some."""
+
+    reward: float
+    parts: dict[str, float]
+
+
+class _UnparsableError(Exception):
+    """Nothing can be extracted, or what was is not of the kind that is matched."""
+
+
+class _Call(NamedTuple):
+    name: str
+    arguments: Mapping[str, Any] | None
+    """None: they are no JSON object."""
+
+
+class _Read(NamedTuple):
+    """A reply: its text, and its calls where it has some besides the text."""
+
+    text: str
+    calls: list[_Call]
+
+
+class _Part(NamedTuple):
+    name: str
+    reward: float
+    weight: float
+
+
+def grade(rule: Mapping[str, Any], reply: str | Sequence[Mapping[str, Any]]) -> Graded:
+    """Score `reply`: text, or messages as in OpenAI's chat API, of which those by the assistant count.
+
+    Its text is that of the last message that has any, its calls are those of all messages.
+
+    Raises:
+        GraderError: the rule cannot be evaluated.
+    """
+    read = _Read(reply, []) if isinstance(reply, str) else _messages(reply)
+    try:
+        if rule.get("kind") == "combined":
+            parts = _parts(rule, read)
+            return Graded(_finite(_combine(rule, parts)), {part.name: part.reward for part in parts})
+        return Graded(_reward(rule, read), {})
+    except RecursionError:
+        raise GraderError("the rule is nested too deep") from None
+    except OverflowError:
+        raise GraderError("the rewards of the parts are too large to be combined") from None
+
+
+def _reward(rule: Mapping[str, Any], reply: _Read) -> float:
+    kinds = {"answer": _answer, "cases": _cases, "calls": _calls}
+    kind = rule.get("kind") if isinstance(rule, Mapping) else None
+    if kind == "combined":
+        return _finite(_combine(rule, _parts(rule, reply)))
+    if not isinstance(kind, str) or kind not in kinds:
+        raise GraderError(f"no kind of rule is {kind!r}")
+    return _finite(kinds[kind](rule, reply))
+
+
+def _finite(reward: float) -> float:
+    if not math.isfinite(reward):
+        raise GraderError(f"the reward is {reward}")
+    return float(reward)
+
+
+# A rule's fields.
+
+
+class _Fields:
+    """The fields of a part of a rule, those that are left out at their default.
+
+    A field's default says what type it has; a type in the place of a default says that the field must be there, None
+    that it may have any, and a tuple that it is one of these, the first by default.
+
+    Raises:
+        GraderError: a field is missing, unknown or of another type.
+    """
+
+    def __init__(self, part: str, given: Any, /, **defaults: Any) -> None:
+        if not isinstance(given, Mapping):
+            raise GraderError(f"{part} is no object")
+        unknown = sorted(set(given) - set(defaults) - {"kind", "by"})
+        if unknown:
+            raise GraderError(f"{part} has no field {unknown[0]!r}")
+        self._values: dict[str, Any] = {}
+        for name, default in defaults.items():
+            if name not in given and isinstance(default, type):
+                raise GraderError(f"{part} lacks the field {name!r}")
+            value = given.get(name, default[0] if isinstance(default, tuple) else default)
+            if not _fits(value, default):
+                raise GraderError(f"{part} has a wrong value for the field {name!r}: {value!r:.200}")
+            self._values[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        return self._values[name]
+
+
+def _fits(value: Any, default: Any) -> bool:
+    if isinstance(default, tuple):
+        return isinstance(value, str) and value in default
+    kind = default if isinstance(default, type) else type(default)
+    if kind is float:
+        most = sys.float_info.max  # so neither what is not finite nor an integer too large for a float
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and -most <= value <= most
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind is list:
+        return isinstance(value, (list, tuple))
+    if kind is dict:
+        return isinstance(value, Mapping)
+    return kind is type(None) or isinstance(value, kind)
+
+
+def _strings(where: str, values: Any) -> list[str]:
+    if not all(isinstance(value, str) for value in values):
+        raise GraderError(f"{where} holds something else than strings")
+    return list(values)
+
+
+_WHICH = ("last", "first")
+
+
+def _compiled(pattern: Any, flags: str = "") -> re.Pattern[str]:
+    letters = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+    if not isinstance(pattern, str) or not set(flags) <= set(letters):
+        raise GraderError(f"no regular expression: {pattern!r:.200} with the flags {flags!r}")
+    value = 0
+    for letter in flags:
+        value |= letters[letter]
+    try:
+        return re.compile(pattern, value)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise GraderError(f"no regular expression: {pattern!r:.200}: {error}") from None
+
+
+# Replies.
+
+
+def _messages(messages: Sequence[Mapping[str, Any]]) -> _Read:
+    text = ""
+    calls: list[_Call] = []
+    for message in messages:
+        if message.get("role") != "assistant":
+            continue
+        content = message.get("content") or ""
+        if not isinstance(content, str):
+            parts = [part for part in content if isinstance(part, Mapping) and part.get("type") == "text"]
+            content = "".join(str(part.get("text") or "") for part in parts)
+        text = content or text
+        calls += [_call(call) or _Call("", None) for call in message.get("tool_calls") or ()]
+    return _Read(text, calls)
+
+
+def _call(given: Any) -> _Call | None:
+    """A call that a reply gives, which may be anything; None where it is no object with a name."""
+    if isinstance(given, Mapping) and isinstance(given.get("function"), Mapping):
+        given = given["function"]
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        return None
+    arguments = given.get("arguments")
+    if isinstance(arguments, str) and arguments.strip():
+        try:
+            arguments = _json(arguments)
+        except _UnparsableError:
+            return _Call(given["name"], None)
+    arguments = arguments or {}  # models give "" or null for no arguments
+    return _Call(given["name"], arguments if isinstance(arguments, Mapping) else None)
+
+
+def _json(text: str) -> Any:
+    """What `text` is as JSON, without what only Python takes for JSON.
+
+    Raises:
+        _UnparsableError: it is none, or one that Python cannot hold.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_constant, parse_float=_json_float)
+    except (ValueError, RecursionError):  # ValueError is also that an integer has too many digits
+        raise _UnparsableError from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _json_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal: 1 is 1.0 and not true."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, Mapping):
+        return (
+            isinstance(other, Mapping)
+            and one.keys() == other.keys()
+            and all(_same(value, other[key]) for key, value in one.items())
+        )
+    if isinstance(one, (list, tuple)):
+        return isinstance(other, (list, tuple)) and len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
+
+
+# Answers.
+
+
+def _answer(rule: Mapping[str, Any], reply: _Read) -> float:
+    given = _Fields("the answer", rule, kind=str, extract=[], clean=[], match=dict, outcomes={})
+    outcomes = _outcomes(given.outcomes)
+    if not reply.text.strip():
+        return outcomes.blank
+    try:
+        if len(reply.text) > CHARACTERS:
+            raise _UnparsableError
+        return outcomes.of(_limited(_score, given.extract, given.clean, given.match, reply.text))
+    except _UnparsableError:
+        return outcomes.unparsable
+
+
+class _Outcomes(NamedTuple):
+    match: float
+    miss: float
+    unparsable: float
+    blank: float
+    power: float
+
+    def of(self, score: float) -> float:
+        if score in (0.0, 1.0):
+            return self.match if score else self.miss
+        try:
+            return self.miss + (self.match - self.miss) * float(score**self.power)
+        except OverflowError:
+            return math.inf
+
+
+def _outcomes(given: Any) -> _Outcomes:
+    said = _Fields("outcomes", given, match=1.0, miss=0.0, unparsable=None, empty=None, power=1.0)
+    unparsable = said.miss if said.unparsable is None else said.unparsable
+    blank = unparsable if said.empty is None else said.empty
+    if not _fits(unparsable, float) or not _fits(blank, float):
+        raise GraderError("an outcome is no number")
+    return _Outcomes(said.match, said.miss, unparsable, blank, said.power)
+
+
+def _score(extract: Any, clean: Any, match: Any, text: str) -> float:
+    """The score of a match.
+
+    Raises:
+        _UnparsableError, GraderError
+    """
+    found, whole = _extracted(extract, text)
+    return _matched(clean, match, _cleaned(clean, found), whole)
+
+
+def _extracted(alternatives: Any, text: str) -> tuple[str, bool]:
+    """What the first alternative that finds something finds, and whether that is the text as it is."""
+    for chain in alternatives or [[]]:
+        found: str | None = text
+        if not isinstance(chain, (list, tuple)):
+            raise GraderError("an alternative of extract is no list of steps")
+        for step in chain:
+            if found is not None:
+                found = _step("extract", _EXTRACTIONS, step)(step, found)
+        if found is not None:
+            return found, not chain
+    raise _UnparsableError
+
+
+def _step(what: str, known: Mapping[str, Any], step: Any) -> Any:
+    by = step.get("by") if isinstance(step, Mapping) else None
+    if not isinstance(by, str) or by not in known:
+        raise GraderError(f"there is no way to {what} by {by!r}")
+    return known[by]
+
+
+def _cleaned(steps: Any, text: str) -> str:
+    for step in steps:
+        text = _step("clean", _CLEANINGS, step)(step, text)
+    return text
+
+
+# Extracting.
+
+
+def _line(step: Any, text: str) -> str | None:
+    given = _Fields("line", step, which=_WHICH)
+    lines = text.splitlines()
+    return next((line.strip() for line in (reversed(lines) if given.which == "last" else lines) if line.strip()), None)
+
+
+def _regex(step: Any, text: str) -> str | None:
+    given = _Fields("regex", step, pattern=str, which=_WHICH, group=None, flags="")
+    pattern = _compiled(given.pattern, given.flags)
+    group = given.group
+    if group is not None and not _fits(group, int) and not isinstance(group, str):
+        raise GraderError(f"no group of a regular expression is {group!r}")
+    if group not in pattern.groupindex if isinstance(group, str) else not 0 <= (group or 0) <= pattern.groups:
+        raise GraderError(f"the regular expression {given.pattern!r:.200} has no group {group!r}")
+    found: str | None = None
+    for match in pattern.finditer(text):
+        value = match[group] if group is not None else next((g for g in match.groups() if g is not None), match[0])
+        found = value if value is not None else found
+        if found is not None and given.which == "first":
+            break
+    return found
+
+
+_BOX = re.compile(
+    r"\\(?:boxed|fbox)(?![A-Za-z])\s*(?:(?P<open>\{)|(?P<bare>[+-]?[0-9][^\s\\${}]*|[A-Za-z](?![A-Za-z0-9])))|[{}]"
+)
+
+
+def _boxed(step: Any, text: str) -> str | None:
+    """In one pass, whatever the braces: those that are open are on a stack, None where they are no box's."""
+    given = _Fields("boxed", step, which=_WHICH)
+    spans: list[tuple[int, int]] = []
+    opened: list[int | None] = []
+    for match in _BOX.finditer(text):
+        if match["bare"]:
+            spans.append((match.start("bare"), match.start("bare") + len(match["bare"].rstrip(".,;:!?"))))
+        elif match["open"]:
+            opened.append(match.end())
+        elif match[0] == "{":
+            opened.append(None)
+        elif opened:
+            start = opened.pop()
+            if start is not None:
+                spans.append((start, match.start()))
+    if not spans:
+        return None
+    start, end = max(spans) if given.which == "last" else min(spans)
+    return text[start:end]
+
+
+def _tag(step: Any, text: str) -> str | None:
+    """As `<name>(.*?)</name>` matches from left to right, in linear time."""
+    given = _Fields("tag", step, name=str, which=_WHICH)
+    opening, closing = f"<{given.name}>", f"</{given.name}>"
+    found: str | None = None
+    start = text.find(opening)
+    while start >= 0:
+        end = text.find(closing, start + len(opening))
+        if end < 0:
+            break
+        found = text[start + len(opening) : end]
+        if given.which == "first":
+            break
+        start = text.find(opening, end + len(closing))
+    return None if found is None else found.strip()
+
+
+def _after(step: Any, text: str) -> str | None:
+    given = _Fields("after", step, marker=str, optional=False)
+    _, marker, rest = text.rpartition(given.marker) if given.marker else ("", "", "")
+    return rest if marker else text if given.optional else None
+
+
+_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})(.*)", re.DOTALL)
+
+
+def _code(step: Any, text: str) -> str | None:
+    """As CommonMark has it, but fences may be indented by any space; one that is left open ends with the text."""
+    given = _Fields("code", step, languages=[], which=_WHICH)
+    languages = _strings("languages", given.languages)
+    blocks: list[list[str]] = []
+    fence, indent, taken = "", 0, False
+    for line in text.split("\n"):
+        opening = None if fence else _FENCE.fullmatch(line)
+        if fence:
+            bare = line.strip()
+            if len(bare) >= len(fence) and bare == fence[0] * len(bare):
+                fence = ""
+            elif taken:
+                blocks[-1].append(line[min(indent, len(line) - len(line.lstrip(" \t"))) :])
+        elif opening and not (opening[2][0] == "`" and "`" in opening[3]):
+            fence, indent = opening[2], len(opening[1])
+            language = (opening[3].split(None, 1) or [""])[0].lower()
+            taken = not languages or language in languages
+            if taken:
+                blocks.append([])
+    if not blocks:
+        return None
+    return "\n".join(blocks[-1 if given.which == "last" else 0])
+
+
+def _json_path(step: Any, text: str) -> str | None:
+    given = _Fields("json", step, path=[])
+    try:
+        value = _json(text)
+        for key in given.path:
+            if not isinstance(value, dict if isinstance(key, str) else list):
+                return None
+            value = value[key]
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except (_UnparsableError, LookupError, RecursionError):
+        return None
+
+
+_EXTRACTIONS = {
+    "line": _line,
+    "regex": _regex,
+    "boxed": _boxed,
+    "tag": _tag,
+    "after": _after,
+    "code": _code,
+    "json": _json_path,
+}
+
+# Cleaning.
+
+
+def _strip(step: Any, text: str) -> str:
+    characters = _Fields("strip", step, characters=None).characters
+    if characters is not None and not isinstance(characters, str):
+        raise GraderError("strip has a wrong value for the field 'characters'")
+    return text.strip(characters)
+
+
+def _lower(step: Any, text: str) -> str:
+    _Fields("lower", step)
+    return text.lower()
+
+
+def _upper(step: Any, text: str) -> str:
+    _Fields("upper", step)
+    return text.upper()
+
+
+def _squeeze(step: Any, text: str) -> str:
+    _Fields("squeeze", step)
+    return " ".join(text.split())
+
+
+def _remove(step: Any, text: str) -> str:
+    given = _Fields("remove", step, characters="", kind=None, words=[])
+    if given.kind not in (None, "space", "punctuation"):
+        raise GraderError(f"remove knows no kind {given.kind!r}")
+    characters = given.characters + (string.punctuation if given.kind == "punctuation" else "")
+    text = text.translate(dict.fromkeys(map(ord, characters)))
+    if given.kind == "space":
+        text = "".join(text.split())
+    if given.words:
+        words = "|".join(map(re.escape, sorted(_strings("words", given.words), key=len, reverse=True)))
+        text = re.sub(rf"(?<!\w)(?:{words})(?!\w)", " ", text, flags=re.IGNORECASE)
+    return text
+
+
+def _replace(step: Any, text: str) -> str:
+    given = _Fields("replace", step, pattern=str, text="", flags="")
+    pattern = _compiled(given.pattern, given.flags)
+    try:
+        return pattern.sub(given.text, text)
+    except (re.error, IndexError) as error:
+        raise GraderError(f"no replacement: {given.text!r:.200}: {error}") from None
+
+
+_FONT = re.compile(r"(\\(?:text(?:bf|it|rm)?|math(?:rm|bf|it))\s*\{)|\\.|[{}]", re.DOTALL)
+_SETTING = re.compile(
+    r"\\(?:left|right)(?![A-Za-z])\s*\.?|\\[,;:!()\[\]]|(\\q?quad(?![A-Za-z])|\\ )|\\([$%])|(\\.)|\$", re.DOTALL
+)
+
+
+def _latex(step: Any, text: str) -> str:
+    _Fields("latex", step)
+    kept: list[str] = []
+    opened: list[int | None] = []  # where in `kept` a command stands whose brace is open; None: another brace
+    end = 0
+    for match in _FONT.finditer(text):
+        kept += [text[end : match.start()], match[0]]
+        end = match.end()
+        if match[1] or match[0] == "{":
+            opened.append(len(kept) - 1 if match[1] else None)
+        elif match[0] == "}" and opened:
+            command = opened.pop()
+            if command is not None:
+                kept[command] = kept[-1] = ""
+    text = "".join([*kept, text[end:]])
+    return _SETTING.sub(lambda match: " " if match[1] else match[2] or match[3] or "", text)
+
+
+def _map(step: Any, text: str) -> str:
+    table = _Fields("map", step, table=dict).table
+    _strings("a table", table.values())
+    return str(table.get(text, text))
+
+
+_CLEANINGS = {
+    "strip": _strip,
+    "lower": _lower,
+    "upper": _upper,
+    "squeeze": _squeeze,
+    "remove": _remove,
+    "replace": _replace,
+    "latex": _latex,
+    "map": _map,
+}
+
+# Matching.
+
+
+def _matched(clean: Any, match: Any, text: str, whole: bool) -> float:
+    """The score of `text`, which is cleaned; `whole` says that it is the reply, of which nothing was extracted."""
+    if isinstance(match, Mapping) and match.get("by") == "math":
+        return _math(match, text, whole)
+    how = _step("match", _MATCHES, match)
+
+    def cleaned(values: Any) -> list[str]:
+        return [_cleaned(clean, value) for value in _strings("a match", values)]
+
+    return float(how(match, text, cleaned))
+
+
+def _exact(match: Any, text: str, cleaned: Any) -> float:
+    return text in cleaned(_Fields("exact", match, expected=list).expected)
+
+
+def _choice(match: Any, text: str, cleaned: Any) -> float:
+    given = _Fields("choice", match, expected=str, letters=list)
+    if text.lower() not in [letter.lower() for letter in cleaned(given.letters)]:
+        raise _UnparsableError
+    return bool(text.lower() == cleaned([given.expected])[0].lower())
+
+
+def _starts(match: Any, text: str, cleaned: Any) -> float:
+    return text.startswith(tuple(cleaned(_Fields("starts", match, expected=list).expected)))
+
+
+def _contains(match: Any, text: str, cleaned: Any) -> float:
+    given = _Fields("contains", match, expected=list, score=("any", "all", "fraction"))
+    found = [value in text for value in cleaned(given.expected)]
+    if not found:
+        raise GraderError("contains expects nothing")
+    return {"any": any(found), "all": all(found), "fraction": sum(found) / len(found)}[given.score]
+
+
+def _matches(match: Any, text: str, cleaned: Any) -> float:
+    given = _Fields("matches", match, patterns=list, where=("search", "whole", "lines"), least=1, flags="")
+    patterns = [_compiled(pattern, given.flags) for pattern in given.patterns]
+    if given.where == "whole":
+        return any(pattern.fullmatch(text) for pattern in patterns)
+    if given.where == "search":
+        return any(pattern.search(text) for pattern in patterns)
+    lines = sum(any(pattern.search(line) for pattern in patterns) for line in text.split("\n"))
+    return bool(lines >= given.least)
+
+
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
+_NUMBER = re.compile(
+    rf"([+-]?)\s*\$?\s*([+-]?)(?:({_DIGITS})\s*/\s*({_DIGITS})"
+    rf"|((?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{{1,4}}))?))\s*%?"
+)
+_NUMBER_CHARACTERS = 1000
+_EXPONENT = 400
+"""No float has as large an exponent, and a larger one would take as much memory as it likes."""
+
+
+def _read_number(text: str) -> Fraction:
+    """The number that `text` is, exactly as it is written.
+
+    Raises:
+        _UnparsableError: it is none, or one of too many digits.
+    """
+    text = text.strip().replace("\u2212", "-")
+    match = _NUMBER.fullmatch(text) if len(text) <= _NUMBER_CHARACTERS else None
+    if match is None or (match[1] and match[2]) or abs(int(match[6] or 0)) > _EXPONENT:
+        raise _UnparsableError
+    numerator = (match[5] or match[3]).replace(",", "")
+    denominator = int((match[4] or "1").replace(",", ""))
+    if denominator == 0:
+        raise _UnparsableError
+    value = Fraction(numerator if numerator[-1:] != "." else numerator[:-1]) / denominator
+    return -value if "-" in (match[1], match[2]) else value
+
+
+def _number(match: Any, text: str, cleaned: Any) -> float:
+    given = _Fields("number", match, expected=float, absolute=0.0, relative=0.0)
+    number = _read_number(text)
+    # As they are written, so that 3.15 is 0.01 away from 3.14. That which is the same float is equal all the same.
+    expected, absolute, relative = (Fraction(repr(v)) for v in (given.expected, given.absolute, given.relative))
+    with contextlib.suppress(OverflowError):
+        if float(number) == given.expected:
+            return True
+    return bool(abs(number - expected) <= max(absolute, relative * abs(expected)))
+
+
+def _math(match: Any, text: str, whole: bool) -> float:
+    """math-verify looks for LaTeX between delimiters, and for numbers, in the whole of a reply.
+
+    What was extracted and has no delimiters is LaTeX as a whole, and so is what is expected.
+    """
+    expected = _Fields("math", match, expected=str).expected
+    verify = importlib.import_module("math_verify")
+    gold = _gold(expected)
+    found = verify.parse(text if whole else _delimited(text), parsing_timeout=None)
+    if verify.verify(gold, found, timeout_seconds=None):
+        return 1.0
+    if all(isinstance(value, str) for value in found):  # how it gives what it could not read
+        raise _UnparsableError
+    return 0.0
+
+
+@functools.lru_cache(maxsize=100)
+def _gold(expected: str) -> Any:
+    """What is expected as math-verify reads it: without its own timers, since the process that runs this is limited."""
+    verify = importlib.import_module("math_verify")
+    gold = verify.parse(_delimited(expected), parsing_timeout=None)
+    if not gold:
+        raise GraderError(f"math-verify reads nothing in what is expected: {expected!r:.200}")
+    # Its value is computed no sooner than it is compared. If that takes too long, it does so here.
+    verify.verify(gold, verify.parse("0", parsing_timeout=None), timeout_seconds=None)
+    return gold
+
+
+def _delimited(text: str) -> str:
+    text = text.strip()
+    for start, end in (("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        inner = text[len(start) : -len(end)]
+        if text == start + inner + end and not any(mark in inner for mark in (start, end)):
+            text = inner.strip()
+    return text if any(mark in text for mark in ("$", "\\(", "\\[", "\\boxed")) else f"\\boxed{{{text}}}"
+
+
+def _members(match: Any, text: str, cleaned: Any) -> float:
+    given = _Fields("members", match, expected=list, separator=",", score=("equal", "f1", "ordered"))
+    if not given.separator:
+        raise GraderError("members have no separator")
+    found = [part.strip() for part in text.split(given.separator) if part.strip()]
+    expected = [part.strip() for part in cleaned(given.expected) if part.strip()]
+    if given.score == "ordered":
+        return found == expected
+    if given.score == "equal":
+        return set(found) == set(expected)
+    return _f1(len(set(found) & set(expected)), len(set(found)), len(set(expected)))
+
+
+def _f1(shared: int, one: int, other: int) -> float:
+    return 2 * shared / (one + other) if one + other else 1.0
+
+
+def _words(match: Any, text: str, cleaned: Any) -> float:
+    given = _Fields("words", match, expected=list)
+    found = Counter(text.split())
+    scores = []
+    for value in cleaned(given.expected):
+        expected = Counter(value.split())
+        scores.append(_f1(_size(found & expected), _size(found), _size(expected)))
+    return max(scores, default=0.0)
+
+
+def _size(counted: Counter[str]) -> int:
+    return sum(counted.values())
+
+
+def _json_match(match: Any, text: str, cleaned: Any) -> float:
+    expected = _Fields("json", match, expected=object).expected
+    value = _json(text)
+    try:
+        return _same(value, expected)
+    except RecursionError:
+        raise _UnparsableError from None
+
+
+def _schema(match: Any, text: str, cleaned: Any) -> float:
+    schema = _Fields("schema", match, schema=dict).schema
+    jsonschema = importlib.import_module("jsonschema")
+    registry = importlib.import_module("referencing").Registry()  # an empty one: nothing is fetched
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise GraderError(f"no JSON Schema: {error.message:.200}") from None
+    value = _json(text)
+    try:
+        return bool(kind(schema, registry=registry).is_valid(value))
+    except importlib.import_module("referencing.exceptions").Unresolvable as error:
+        raise GraderError(f"the JSON Schema refers to what it does not hold: {error}") from None
+
+
+def _similar(match: Any, text: str, cleaned: Any) -> float:
+    given = _Fields("similar", match, expected=str, method=("difflib", "levenshtein"), threshold=None)
+    expected = cleaned([given.expected])[0]
+    if given.threshold is not None and not _fits(given.threshold, float):
+        raise GraderError("a threshold is no number")
+    if given.method == "difflib":
+        score = importlib.import_module("difflib").SequenceMatcher(None, text, expected).ratio()
+    else:
+        score = 1 - _distance(text, expected) / (max(len(text), len(expected)) or 1)
+    return float(score if given.threshold is None else score >= given.threshold)
+
+
+def _distance(one: str, other: str) -> int:
+    """Levenshtein's distance, by Myers' bit vectors as Hyyrö has them: a column at a time, in a long integer."""
+    if not one or not other:
+        return len(one) or len(other)
+    places: dict[str, int] = {}
+    for index, character in enumerate(one):
+        places[character] = places.get(character, 0) | 1 << index
+    every = (1 << len(one)) - 1
+    last = 1 << (len(one) - 1)
+    up, down, distance = every, 0, len(one)
+    for character in other:
+        equal = places.get(character, 0)
+        zero = ((((equal & up) + up) ^ up) | equal | down) & every
+        right, left = down | (every & ~(zero | up)), up & zero
+        distance += bool(right & last) - bool(left & last)
+        right = (right << 1 | 1) & every
+        left = left << 1 & every
+        up, down = left | (every & ~(zero | right)), right & zero
+    return distance
+
+
+_MATCHES = {
+    "exact": _exact,
+    "choice": _choice,
+    "starts": _starts,
+    "contains": _contains,
+    "matches": _matches,
+    "number": _number,
+    "members": _members,
+    "words": _words,
+    "json": _json_match,
+    "schema": _schema,
+    "similar": _similar,
+}
+
+# The process that runs what may run long. It reads jobs and prints results, a line of JSON each, until its input ends.
+# SIGALRM ends it where a job takes too long, whatever it is at, also when the process that asked is gone.
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", os.path.abspath(__file__), "--worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the process that asks
+        )
+        self._imported: list[str] = []
+
+    def do(self, job: str, seconds: float, **what: Any) -> Any:
+        """What a job returns.
+
+        Raises:
+            _UnparsableError: time or memory ran out, or so it said.
+            GraderError: it said so.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            asked = {"job": job, "seconds": seconds, "path": sys.path, "what": what}
+            self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        except BaseException:  # a result that nobody read would be taken for the next job's
+            self.close()
+            raise
+        if not line.endswith(b"\n"):
+            self.close()
+            raise _UnparsableError
+        done = json.loads(line)
+        if done["error"] is not None:
+            raise GraderError(done["error"])
+        if done["unparsable"]:
+            raise _UnparsableError
+        return done["value"]
+
+    def need(self, package: str) -> None:
+        """Import a package that the next job needs."""
+        if package not in self._imported:
+            try:
+                self.do("import", _IMPORT_SECONDS, package=package)
+            except _UnparsableError:
+                raise GraderError(f"the package {_PACKAGES[package][1]} cannot be imported") from None
+            self._imported.append(package)
+
+    def read(self, expected: str) -> None:
+        """Let math-verify read what the next job expects: what it cannot read in time is not the reply's fault."""
+        try:
+            self.do("gold", SECONDS, expected=expected)
+        except _UnparsableError:
+            raise GraderError(f"math-verify takes too long to read what is expected: {expected!r:.200}") from None
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End the process, if it has not ended."""
+        self._process.kill()
+        self._process.communicate()
+
+
+_idle: list[_Worker] = []
+
+
+@atexit.register
+def _close_idle() -> None:
+    while _idle:
+        _idle.pop().close()
+
+
+# A child of a fork must not talk to the workers of its parent.
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def _limited(job: Any, *what: Any) -> Any:
+    """What `job` returns for the steps and the text that are given, done by a worker if one of the steps may run long.
+
+    Raises:
+        _UnparsableError, GraderError
+    """
+    steps = list(_steps(what[:-1]))
+    if not any(step in _LONG for step in steps):
+        return job(*what)
+    worker = _take_worker()
+    try:
+        for package in sorted(_PACKAGES.keys() & set(steps)):
+            worker.need(package)
+        if "math" in steps:
+            worker.read(_Fields("math", what[2], expected=str).expected)
+        return worker.do(job.__name__, SECONDS, arguments=what)
+    finally:
+        if worker.alive and len(_idle) < _IDLE_WORKERS:
+            _idle.append(worker)
+        else:
+            worker.close()
+
+
+def _take_worker() -> _Worker:
+    while True:
+        try:
+            worker = _idle.pop()
+        except IndexError:
+            return _Worker()
+        if worker.alive:
+            return worker
+        worker.close()
+
+
+_LONG = {"regex", "replace", "matches", "math", "schema", "similar"}
+
+
+def _steps(values: Iterable[Any]) -> Iterator[str]:
+    """The names of the steps in lists of steps, however deep they are."""
+    for value in values:
+        if isinstance(value, Mapping):
+            yield str(value.get("by"))
+        elif isinstance(value, (list, tuple)):
+            yield from _steps(value)
+
+
+def _work() -> None:
+    output = os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 1)  # packages may print
+    _limit(resource.RLIMIT_AS, MEMORY)
+    _limit(resource.RLIMIT_CORE, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        sys.path[:] = asked["path"]
+        done: dict[str, Any] = {"value": None, "error": None, "unparsable": False}
+        signal.setitimer(signal.ITIMER_REAL, asked["seconds"])
+        try:
+            done["value"] = _JOBS[asked["job"]](**asked["what"])
+        except GraderError as error:
+            done["error"] = str(error)
+        except (_UnparsableError, MemoryError, RecursionError):
+            done["unparsable"] = True
+        except Exception as error:
+            done["error"] = f"{type(error).__name__}: {error}"
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        output.write(json.dumps(done).encode() + b"\n")
+        output.flush()
+
+
+def _import(package: str) -> None:
+    module, requirement = _PACKAGES[package]
+    try:
+        importlib.import_module(module)
+        if package == "schema":
+            importlib.import_module("referencing")
+    except ImportError as error:
+        raise GraderError(f"the match by {package} needs the package {requirement}: {error}") from None
+
+
+_JOBS: dict[str, Any] = {
+    "import": _import,
+    "gold": lambda expected: _gold(expected) and None,
+    "_score": lambda arguments: _score(*arguments),
+    "_extracted": lambda arguments: _extracted(*arguments),
+}
+
+
+def _limit(what: int, most: int) -> None:
+    """Set a limit of this process, or leave it where it is lower or where the system knows no such limit."""
+    _, hard = resource.getrlimit(what)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(what, (most, most))
+
+
+# Programs.
+
+_CODE = [[{"by": "code", "languages": ["python", "py", "python3", ""]}], []]
+
+
+def _cases(rule: Mapping[str, Any], reply: _Read) -> float:
+    given = _Fields(
+        "cases",
+        rule,
+        kind=str,
+        extract=_CODE,
+        before="",
+        cases=list,
+        score=("all", "fraction"),
+        compare=("lines", "exact", "words"),
+        seconds=10.0,
+        memory_mb=1024,
+        outcomes={},
+    )
+    outcomes = _outcomes(given.outcomes)
+    if not given.cases:
+        raise GraderError("there are no cases")
+    if not reply.text.strip():
+        return outcomes.blank
+    try:
+        if len(reply.text) > CHARACTERS:
+            raise _UnparsableError
+        found, _ = _limited(_extracted, given.extract, reply.text)
+    except _UnparsableError:
+        return outcomes.unparsable
+    passed = 0
+    for case in given.cases:
+        if _step("try a program", _TRIALS, case)(case, given.before + found, given):
+            passed += 1
+        elif given.score == "all":
+            return outcomes.miss
+    return outcomes.of(passed / len(given.cases))
+
+
+def _try_io(case: Any, program: str, rule: _Fields) -> bool:
+    said = _Fields("io", case, stdin="", stdout=str)
+    ran = _run(rule, program, said.stdin)
+    return ran.code == 0 and _printed(ran.stdout, rule.compare) == _printed(said.stdout, rule.compare)
+
+
+def _printed(text: str, compare: str) -> Any:
+    if compare == "words":
+        return text.split()
+    return text if compare == "exact" else [line.rstrip() for line in text.strip().split("\n")]
+
+
+def _try_call(case: Any, program: str, rule: _Fields) -> bool:
+    said = _Fields("call", case, function=str, args=[], returns=object)
+    ran = _run(rule, program, None, {"function": said.function, "args": said.args})
+    try:
+        return bool(ran.value) and _same(_json(ran.value), said.returns)
+    except (_UnparsableError, RecursionError):
+        return False
+
+
+def _try_program(case: Any, program: str, rule: _Fields) -> bool:
+    said = _Fields("program", case, text=str)
+    return bool(_run(rule, f"{program}\n{said.text}", None).value)
+
+
+_TRIALS = {"io": _try_io, "call": _try_call, "program": _try_program}
+
+
+class _Ran(NamedTuple):
+    """How a program ended: its exit status, what it printed, and what was reported behind its back."""
+
+    code: int | None
+    stdout: str
+    value: str
+
+
+def _run(rule: _Fields, program: str, stdin: str | None, call: Mapping[str, Any] | None = None) -> _Ran:
+    """Run a program in a process of its own, in an empty folder, with limits: on `stdin`, or for a call, or as a check.
+
+    What is passed to it and back is in files, which are out of sight and cannot fill up as pipes do. Where the function
+    was called, or the program came to its end, that is reported behind a token, which the program does not know.
+    """
+    token = secrets.token_hex(16)
+    folder = tempfile.mkdtemp()
+    job = {"program": program, "call": call, "silent": stdin is None, "token": token}
+    limits = {"seconds": rule.seconds, "memory_mb": rule.memory_mb}
+    command = [sys.executable, "-I", "-X", "utf8", os.path.abspath(__file__)]
+    with contextlib.ExitStack() as files:
+        asked, result, given, stdout = (files.enter_context(tempfile.TemporaryFile()) for _ in range(4))
+        asked.write(json.dumps({**job, **limits}).encode())
+        given.write((stdin or "").encode(errors="replace"))
+        for file in (asked, given):
+            file.seek(0)
+        process = subprocess.Popen(
+            [*command, "--case", str(asked.fileno()), str(result.fileno())],
+            stdin=given,
+            stdout=subprocess.DEVNULL if stdin is None else stdout,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": folder, "TMPDIR": folder},
+            pass_fds=[asked.fileno(), result.fileno()],
+            start_new_session=True,
+        )
+        code: int | None = None
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(rule.seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # its own processes too
+            process.wait()
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in (result, stdout):
+            file.seek(0)
+        said = result.read(OUTPUT_BYTES + 1).decode("utf-8", "replace")
+        printed = stdout.read(OUTPUT_BYTES + 1)
+    told, _, value = said.partition("\n")
+    if code is None or len(printed) > OUTPUT_BYTES:
+        return _Ran(None, "", "")
+    return _Ran(code, printed.decode("utf-8", "replace"), value if told == token else "")
+
+
+def _run_here(asked: int, result: int) -> None:
+    """Run the program that the file `asked` holds in this process, and report to the file `result`."""
+    with open(asked, "rb") as file:
+        job = json.loads(file.read())
+    seconds, memory = math.ceil(job["seconds"]) + 1, job["memory_mb"] << 20
+    for what, most in (
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_FSIZE, OUTPUT_BYTES + 1),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, memory),
+    ):
+        _limit(what, most)
+    dumps, write, leave = json.dumps, os.write, os._exit  # of which the program may make others
+    # What is called is a module, whose `if __name__ == "__main__"` does not hold; all else is a script.
+    call = job["call"]
+    module = types.ModuleType("program" if call else "__main__")
+    sys.modules[module.__name__] = module
+    sys.argv[:] = ["program.py"]
+    if not job["silent"]:
+        os.close(result)
+    exec(compile(job["program"], "program.py", "exec", dont_inherit=True), module.__dict__)
+    if not job["silent"]:
+        return
+    value = module.__dict__[call["function"]](*call["args"]) if call else True
+    report = f"{job['token']}\n{dumps(value)}".encode()
+    while report:
+        report = report[write(result, report) :]
+    leave(0)
+
+
+# Calls of tools.
+
+
+def _calls(rule: Mapping[str, Any], reply: _Read) -> float:
+    given = _Fields(
+        "calls",
+        rule,
+        kind=str,
+        expected=list,
+        ordered=False,
+        extra=False,
+        score=("all", "fraction", "f1"),
+        outcomes={},
+    )
+    outcomes = _outcomes(given.outcomes)
+    expected = [_expected_call(call) for call in given.expected]
+    if not reply.calls and not reply.text.strip():
+        return outcomes.blank
+    try:
+        calls = reply.calls or _calls_in(reply.text, none=not expected)
+        if len(calls) > CALLS:
+            raise _UnparsableError
+        return outcomes.of(_calls_score(given, expected, calls))
+    except (_UnparsableError, RecursionError):
+        return outcomes.unparsable
+
+
+def _calls_in(text: str, none: bool) -> list[_Call]:
+    """The calls in a reply that is text alone; `none` says that any other text is right, as it calls nothing."""
+    try:
+        values = _json(text) if len(text) <= CHARACTERS else None
+    except _UnparsableError:
+        values = None
+    if not isinstance(values, list):
+        if none:
+            return []
+        raise _UnparsableError
+    calls = [call for call in map(_call, values) if call is not None]
+    if len(calls) < len(values):
+        raise _UnparsableError
+    return calls
+
+
+def _expected_call(call: Any) -> _Fields:
+    said = _Fields("a call that is expected", call, name=str, arguments={}, optional=[], any_of=[])
+    if not all(_fits(said.arguments.get(name), list) for name in said.any_of):
+        raise GraderError(f"a call of {said.name!r} has no list of values for an argument with any_of")
+    return said
+
+
+def _calls_score(rule: _Fields, expected: Sequence[_Fields], calls: Sequence[_Call]) -> float:
+    right = [[_is_call(want, call) for call in calls] for want in expected]
+    matched = _in_order(right) if rule.ordered else _assigned(right)
+    if rule.score == "all" or not expected:
+        return float(matched == len(expected) and (rule.extra or matched == len(calls)))
+    return matched / len(expected) if rule.score == "fraction" else _f1(matched, len(expected), len(calls))
+
+
+def _is_call(want: _Fields, call: _Call) -> bool:
+    if call.arguments is None or call.name != want.name:
+        return False
+    if set(call.arguments) - set(want.arguments) - set(want.optional):
+        return False
+    for name, value in want.arguments.items():
+        if name not in call.arguments:
+            if name not in want.optional:
+                return False
+        elif not any(_same(call.arguments[name], v) for v in (value if name in want.any_of else [value])):
+            return False
+    return True
+
+
+def _in_order(right: Sequence[Sequence[bool]]) -> int:
+    """The most of the rows that can have a column each that is right for it, the columns in the rows' order."""
+    best = [0] * (len(right[0]) + 1 if right else 1)
+    for row in right:
+        before, best = best, [0]
+        for column, fits in enumerate(row):
+            best.append(max(before[column + 1], best[-1], before[column] + fits))
+    return best[-1]
+
+
+def _assigned(right: Sequence[Sequence[bool]]) -> int:
+    """The most of the rows that can have a column each that is right for it and no other row's: augmenting paths."""
+    owner: dict[int, int] = {}
+
+    def place(row: int, seen: set[int]) -> bool:
+        for column, fits in enumerate(right[row]):
+            if fits and column not in seen:
+                seen.add(column)
+                if column not in owner or place(owner[column], seen):
+                    owner[column] = row
+                    return True
+        return False
+
+    return sum(place(row, set()) for row in range(len(right)))
+
+
+# Rules of rules.
+
+
+def _parts(rule: Mapping[str, Any], reply: _Read) -> list[_Part]:
+    given = _Fields("the combined rule", rule, kind=str, parts=list, how=_HOW)
+    parts: list[_Part] = []
+    for part in given.parts:
+        said = _Fields("a part", part, name=str, rule=dict, weight=1.0)
+        parts.append(_Part(said.name, _reward(said.rule, reply), said.weight))
+    if len({part.name for part in parts}) < len(parts):
+        raise GraderError("two parts of a combined rule have the same name")
+    return parts
+
+
+_HOW = ("sum", "mean", "min", "product", "first", "gate")
+
+
+def _combine(rule: Mapping[str, Any], parts: Sequence[_Part]) -> float:
+    counted = [part for part in parts if part.weight != 0]
+    if not counted:
+        raise GraderError("no part of a combined rule counts")
+    rewards = [part.reward for part in counted]
+    how = rule.get("how", _HOW[0])
+    if how in ("sum", "mean"):
+        weights = math.fsum(part.weight for part in counted) if how == "mean" else 1.0
+        if weights == 0:
+            raise GraderError("the weights of a combined rule add up to 0")
+        return math.fsum(part.reward * part.weight for part in counted) / weights
+    if how == "min":
+        return min(rewards)
+    if how == "product":
+        return math.prod(rewards)
+    if how == "first":
+        return next((reward for reward in rewards if reward > 0), rewards[-1])
+    return rewards[-1] if all(reward > 0 for reward in rewards[:-1]) else 0.0
+
+
+# The command line.
+
+
+def _read_reply(file: Path) -> str:
+    """The text of a file, which may be anything. What is no regular file is empty, and so is what is not there.
+
+    A link is not followed: it could lead to the rule, which says what is expected.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return ""
+    with os.fdopen(descriptor, "rb") as opened:
+        content = opened.read(4 * CHARACTERS + 8)  # of UTF-8, and so more than CHARACTERS where there is more
+    return content.decode("utf-8-sig", "replace")
+
+
+def _write(file: Path, graded: Graded) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rewards = {**graded.parts, "reward": graded.reward}
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            json.dump(rewards, opened)
+        os.chmod(name, 0o644)
+        os.replace(name, file)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Score a file, and write Harbor's reward.json: the reward, and that of each named part."""
+    parser = argparse.ArgumentParser(description="Score a reply by a reward rule.")
+    parser.add_argument("--rule", type=Path, required=True, help="JSON file of the rule")
+    parser.add_argument("--reply", type=Path, required=True, help="file of the reply; missing: an empty reply")
+    parser.add_argument("--output", type=Path, default=Path("/logs/verifier/reward.json"), help="file of the rewards")
+    given = parser.parse_args(arguments)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            given.output.unlink()
+        try:
+            rule = json.loads(given.rule.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise GraderError(f"{given.rule} is no JSON: {error}") from None
+        _write(given.output, grade(rule, _read_reply(given.reply)))
+    except (GraderError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        _work()
+    elif sys.argv[1:2] == ["--case"]:
+        _run_here(int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        sys.exit(main())

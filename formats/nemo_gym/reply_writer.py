@@ -1,0 +1,169 @@
+"""A taskset of replies written as a Gym root: rows, and a resources server that scores a reply by its row's rule."""
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from envconvert.formats import losses, packages, replies
+from envconvert.formats.files import Target
+from envconvert.formats.losses import Ledger, Loss
+from envconvert.formats.names import module_name
+from envconvert.formats.nemo_gym import environments, rows
+from envconvert.formats.nemo_gym.environments import RELEASE, commands
+from envconvert.formats.nemo_gym.fidelity import NAME
+from envconvert.formats.repository import SharedTasks
+from envconvert.formats.rules import Combined, Rule
+from envconvert.formats.rules import packages as needed
+from envconvert.formats.taskset import Media, Message, ReplyTask, Taskset
+
+__all__ = ["commands", "listed", "losses_of", "write_rest", "write_task"]
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """A task that was written."""
+
+    id: str
+    row: str
+    line: bytes
+    """Of taskset.jsonl."""
+    has_tools: bool
+    needs: tuple[str, ...]
+    """Requirements of pip."""
+    rewards: "Range"
+
+
+def losses_of(task: ReplyTask, taskset: Taskset) -> Iterator[Loss]:
+    """What `task` loses."""
+    for message in (item for item in task.prompt if isinstance(item, Message)):
+        for part in message.content:
+            if isinstance(part, Media) and (part.kind == "audio" or message.role == "assistant"):
+                shown = {"value": part.kind, "role": message.role}
+                yield losses.MEDIA_UNTAKEN.loss(task=task.id, format=NAME, field="prompt", **shown)
+    if task.limits.agent is not None:
+        yield losses.REPLY_LIMIT.loss(task=task.id, format=NAME, field="limits.agent", value=task.limits.agent)
+
+
+def write_task(task: ReplyTask, taskset: Taskset, target: Target, ledger: Ledger) -> Written:
+    """The lines of `task`, which `write_rest` writes."""
+    ledger.written += 1
+    return listed(task, taskset, target, ledger)
+
+
+def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
+    """The lines of `task`."""
+    rule = msgspec.to_builtins(task.rule)
+    return Written(
+        id=task.id,
+        row=environments.line({"responses_create_params": rows.request(task), "task_id": task.id, "rule": rule}),
+        line=replies.line(task),
+        has_tools=bool(task.tools),
+        needs=_needs(task.rule),
+        rewards=_rewards(task.rule),
+    )
+
+
+def write_rest(
+    taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Written], shared: SharedTasks | None = None
+) -> None:
+    """Write the environment, its rows, and the server."""
+    tasks = list(written)
+    name = module_name(taskset.name)
+    ledger.admit("", environments.losses_of(taskset))
+    lines = environments.datasets(taskset, {task.id: task.row for task in tasks})
+    kept = packages.sets_of(taskset, {task.id for task in tasks})
+    replies.write(target, packages.HEADER, packages.header(taskset, shared, kept), (task.line for task in tasks))
+    if not tasks:
+        return
+    has_tools = any(task.has_tools for task in tasks)
+    _write_environment(taskset, target, name, lines, tasks, has_tools)
+    _write_server(target, name, sorted({need for task in tasks for need in task.needs}))
+    if shared is None:  # else the repository has its own
+        values = {
+            "title": taskset.name,
+            "description": packages.about(taskset, "NeMo Gym"),
+            "name": name,
+            "release": RELEASE,
+            "tasks": len(tasks),
+            "split": environments.type_of(next(iter(lines))),
+            "has_tools": has_tools,
+        }
+        template = (files(__package__) / "reply_package" / "README.md.jinja").read_text("utf-8")
+        target.write("README.md", packages.TEMPLATES.from_string(template).render(values))
+
+
+def _write_environment(
+    taskset: Taskset, target: Target, name: str, lines: dict[str, list[str]], tasks: list[Written], has_tools: bool
+) -> None:
+    server = {
+        "entrypoint": "app.py",
+        "domain": "other",
+        "verified": False,
+        "description": f"{taskset.name}: replies, scored by the rule of each task",
+    }
+    agent = {
+        "entrypoint": "app.py",
+        "resources_server": {"type": "resources_servers", "name": f"{name}_resources_server"},
+        "model_server": {"type": "responses_api_models", "name": "policy_model"},
+    }
+    # One step, and what it calls is the reply: simple_agent would go on with what the calls bring.
+    kind = "non_executing_simple_agent" if has_tools else "simple_agent"
+    config: dict[str, Any] = {
+        f"{name}_resources_server": {"resources_servers": {name: server}},
+        f"{name}_agent": {"responses_api_agents": {kind: agent}},
+    }
+    about = {
+        "integration_profile": "custom-gym-agent-loop" if has_tools else "custom-gym-verifier",
+        "domain": server["domain"],
+        "resources_server": name,
+        "model_server": "policy_model",
+        "reward": {
+            "range": [min(task.rewards[0] for task in tasks), max(task.rewards[1] for task in tasks)],
+            "higher_is_better": True,
+        },
+        "state": "none",
+    }
+    environments.write(taskset, target, name, config, lines, about)
+
+
+def _write_server(target: Target, name: str, needs: list[str]) -> None:
+    place = f"resources_servers/{name}"
+    packages.copy_code(files(__package__) / "reply_package", target, place)
+    target.write(f"{place}/grade.py", (files("envconvert.formats.grader") / "grade.py").read_bytes())
+    target.write(f"{place}/requirements.txt", "".join(f"{need}\n" for need in ["-e nemo-gym[dev] @ ../../", *needs]))
+
+
+def _needs(rule: Rule) -> tuple[str, ...]:
+    pins = needed(rule)
+    return tuple({**pins, "math": environments.MATH}.values() if "math" in pins else pins.values())
+
+
+Range = tuple[float, float]
+"""The lowest and the highest reward."""
+
+
+def _rewards(rule: Rule) -> Range:
+    """Between which rewards are all that `rule` gives."""
+    if isinstance(rule, Combined):
+        return _combined(rule, [(_rewards(part.rule), part.weight) for part in rule.parts if part.weight != 0])
+    said = rule.outcomes
+    outcomes = [said.match, said.miss, *(value for value in (said.unparsable, said.empty) if value is not None)]
+    return min(outcomes), max(outcomes)
+
+
+def _combined(rule: Combined, parts: list[tuple[Range, float]]) -> Range:
+    if rule.how == "product":
+        return reduce(_times, (part for part, _ in parts), (1.0, 1.0))
+    if rule.how in ("sum", "mean"):
+        scale = 1.0 if rule.how == "sum" else 1.0 / (sum(weight for _, weight in parts) or 1.0)
+        weighted = [_times(part, (weight * scale, weight * scale)) for part, weight in parts]
+        return sum(low for low, _ in weighted), sum(high for _, high in weighted)
+    closed = [0.0] if rule.how == "gate" else []
+    return min([low for (low, _), _ in parts] + closed), max([high for (_, high), _ in parts] + closed)
+
+
+def _times(one: Range, other: Range) -> Range:
+    ends = [a * b for a in one for b in other]
+    return min(ends), max(ends)

@@ -1,0 +1,103 @@
+"""Tasks that ask for a reply, as lines of JSON: how the packages of every framework store them.
+
+The file is taskset.jsonl. Its first line is the header that all packages have (packages.py), each further one a task: a
+`ReplyTask` as msgspec encodes it, fields at their default left out. No agent may see it: it holds rules and references.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from envconvert.formats.files import Target, UnreadableSourceError
+from envconvert.formats.losses import Ledger, printable
+from envconvert.formats.packages import read_header
+from envconvert.formats.taskset import ReplyTask, Select, Taskset, TasksetSource
+
+T = TypeVar("T")
+
+
+class _Id(msgspec.Struct):
+    """A line of which only the id is read."""
+
+    id: str
+
+
+def line(task: ReplyTask) -> bytes:
+    """The line of `task`."""
+    return msgspec.json.encode(task) + b"\n"
+
+
+def write(target: Target, path: str, header: str, lines: Iterable[bytes]) -> None:
+    """Write taskset.jsonl to `path`, line by line as `lines` brings them."""
+    place = target.root / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with open(place, "xb") as file:
+        file.write(header.encode("utf-8"))
+        file.writelines(lines)
+    target.count(path)
+
+
+def read(
+    source: Path,
+    file: Path,
+    *,
+    format: str,
+    name: str | None,
+    reward_key: str | None,
+    select: Select,
+    split: str | None = None,
+) -> Taskset:
+    """The taskset of the package at `source`, whose taskset.jsonl is `file`. Raises `UnreadableSourceError`.
+
+    `name` and `reward_key` override what it says of itself.
+    """
+    said = read_header(file)
+    if split is not None and split not in said.sets:
+        there = ", ".join(sorted(said.sets)) or "none"
+        raise UnreadableSourceError(file, f"it has no split {split!r}; its splits: {there}")
+    wanted = None if split is None else set(said.sets[split])
+    found = [_decoded(file, number, text, _Id).id for number, text in _lines(file)]
+    chosen = frozenset(select([id for id in found if wanted is None or id in wanted]))
+    return Taskset(
+        name=name or said.name,
+        version=said.version,
+        description=said.description,
+        licence=said.licence,
+        authors=said.authors,
+        keywords=tuple(said.keywords),
+        source=TasksetSource(format=format, uri=printable(source.name)),
+        ids=tuple(id for id in found if id in chosen),
+        sets={title: tuple(id for id in members if id in chosen) for title, members in said.sets.items()},
+        kind="reply",
+        tasks=lambda ledger: _tasks(file, chosen, ledger),
+    )
+
+
+def is_reply_file(file: Path) -> bool:
+    """Whether `file`, a taskset.jsonl, holds tasks and not only a header."""
+    with open(file, "rb") as lines:
+        lines.readline()
+        return bool(lines.readline().strip())
+
+
+def _tasks(file: Path, ids: frozenset[str], ledger: Ledger) -> Iterator[ReplyTask]:
+    for number, text in _lines(file):
+        if _decoded(file, number, text, _Id).id in ids:
+            ledger.read += 1
+            yield _decoded(file, number, text, ReplyTask)
+
+
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    with open(file, "rb") as lines:
+        for number, text in enumerate(lines, 1):
+            if number > 1:
+                yield number, text
+
+
+def _decoded(file: Path, number: int, text: bytes, type: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=type)
+    except msgspec.DecodeError as error:
+        raise UnreadableSourceError(file, f"line {number} is no task: {error}") from None

@@ -1,0 +1,362 @@
+"""Reward rules: how a reply is scored, as data that reads the same in every format.
+
+A rule is stored as the JSON of these values (`kind` and `by` name their classes; fields at their default are left out),
+and `formats/grader/grade.py`, which every layout ships, scores replies by it. A number that a rule gives is the reward:
+nothing is clamped. What cannot be scored, for want of a package or of a part of the rule, is an error and never 0.
+
+An answer is *extracted* from the reply by the first alternative that finds something, *cleaned* and *matched*;
+strings that are expected are cleaned alike. A match has a score from 0 to 1, of which `outcomes` makes the reward.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+Which = Literal["first", "last"]
+
+
+class _Rule(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind"
+):
+    """Base of the kinds of rules."""
+
+
+class _By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="by"):
+    """Base of ways to extract, to clean, to match and to try a program."""
+
+
+# Extracting: text in, text or nothing out.
+
+
+class Line(_By, frozen=True, kw_only=True, tag="line"):
+    """A line that is not blank, without the space around it."""
+
+    which: Which = "last"
+
+
+class Regex(_By, frozen=True, kw_only=True, tag="regex"):
+    """A group of a match of `pattern`, in the syntax of Python's re."""
+
+    pattern: str
+    which: Which = "last"
+    group: int | str | None = None
+    """None: the first group that matched something, else all that the pattern matched."""
+    flags: str = ""
+    """Of `i`, `m`, `s` and `x`, as in re."""
+
+
+class Boxed(_By, frozen=True, kw_only=True, tag="boxed"):
+    r"""What is in `\boxed{…}` or `\fbox{…}`, whose braces are balanced; `\boxed 5` holds 5."""
+
+    which: Which = "last"
+
+
+class Tag(_By, frozen=True, kw_only=True, tag="tag"):
+    """What is between `<name>` and `</name>`, without the space around it."""
+
+    name: str
+    which: Which = "last"
+
+
+class After(_By, frozen=True, kw_only=True, tag="after"):
+    """What follows the last `marker`; where there is none, nothing, or with `optional` all of the text."""
+
+    marker: str
+    optional: bool = False
+
+
+class Code(_By, frozen=True, kw_only=True, tag="code"):
+    """What a fenced block (three or more backticks or tildes) holds."""
+
+    languages: tuple[str, ...] = ()
+    """Of the block, in lower case; empty: any, named or not."""
+    which: Which = "last"
+
+
+class JsonPath(_By, frozen=True, kw_only=True, tag="json"):
+    """A value of the text, which is JSON: keys and indices from its root. A string as it stands, others as JSON."""
+
+    path: tuple[str | int, ...] = ()
+
+
+Extraction = Line | Regex | Boxed | Tag | After | Code | JsonPath
+
+# Cleaning: text in, text out.
+
+
+class Strip(_By, frozen=True, kw_only=True, tag="strip"):
+    """Take `characters` off both ends."""
+
+    characters: str | None = None
+    """None: white space."""
+
+
+class Lower(_By, frozen=True, kw_only=True, tag="lower"):
+    """Lower case."""
+
+
+class Upper(_By, frozen=True, kw_only=True, tag="upper"):
+    """Upper case."""
+
+
+class Squeeze(_By, frozen=True, kw_only=True, tag="squeeze"):
+    """One space for each run of white space, none at the ends."""
+
+
+class Remove(_By, frozen=True, kw_only=True, tag="remove"):
+    """Take out every character of `characters`, or one of two named kinds, or words."""
+
+    characters: str = ""
+    kind: Literal["space", "punctuation"] | None = None
+    """All white space, or the 32 punctuation characters of ASCII."""
+    words: tuple[str, ...] = ()
+    """As whole words, whatever their case; `a`, `an` and `the` are the articles. A space is left for each."""
+
+
+class Replace(_By, frozen=True, kw_only=True, tag="replace"):
+    r"""Replace what `pattern` matches by `text`, where `\1` is a group."""
+
+    pattern: str
+    text: str = ""
+    flags: str = ""
+
+
+class Latex(_By, frozen=True, kw_only=True, tag="latex"):
+    r"""Take off what only sets LaTeX: `$`, `\(`, `\[`, `\text{}`, `\mathrm{}`, `\mathbf{}`, `\left`, `\,`."""
+
+
+class Map(_By, frozen=True, kw_only=True, tag="map"):
+    """The value that a table has for the whole text, else the text."""
+
+    table: Mapping[str, str]
+
+
+Cleaning = Strip | Lower | Upper | Squeeze | Remove | Replace | Latex | Map
+
+# Matching: text in, a score from 0 to 1 out.
+
+
+class Exact(_By, frozen=True, kw_only=True, tag="exact"):
+    """1 where the text is one of `expected`."""
+
+    expected: tuple[str, ...]
+
+
+class Choice(_By, frozen=True, kw_only=True, tag="choice"):
+    """1 where the text is the letter `expected`, whatever its case; what is none of `letters` is unparsable."""
+
+    expected: str
+    letters: tuple[str, ...]
+
+
+class Starts(_By, frozen=True, kw_only=True, tag="starts"):
+    """1 where the text starts with one of `expected`."""
+
+    expected: tuple[str, ...]
+
+
+class Contains(_By, frozen=True, kw_only=True, tag="contains"):
+    """Which of `expected` are in the text: 1 for any, 1 for all, or the fraction of them."""
+
+    expected: tuple[str, ...]
+    score: Literal["any", "all", "fraction"] = "any"
+
+
+class Matches(_By, frozen=True, kw_only=True, tag="matches"):
+    """1 where one of `patterns` matches all of the text, somewhere in it, or in at least `least` of its lines."""
+
+    patterns: tuple[str, ...]
+    where: Literal["whole", "search", "lines"] = "search"
+    least: int = 1
+    flags: str = ""
+
+
+class Number(_By, frozen=True, kw_only=True, tag="number"):
+    """1 where the text is a number near `expected`: at most `absolute`, or `relative` times `expected`, away.
+
+    Commas between thousands, a `$` before and a `%` behind are not read; `1e3`, `.5` and `3/4` are numbers. Anything
+    else is unparsable.
+    """
+
+    expected: float
+    absolute: float = 0.0
+    relative: float = 0.0
+
+
+class Math(_By, frozen=True, kw_only=True, tag="math"):
+    """1 where math-verify finds the text equal to `expected`: LaTeX or a number. Unparsable where it reads none."""
+
+    expected: str
+
+
+class Members(_By, frozen=True, kw_only=True, tag="members"):
+    """The text split at `separator` into parts without the space around them, and compared with `expected`.
+
+    `equal` and `f1` disregard order and repeats, `ordered` does not.
+    """
+
+    expected: tuple[str, ...]
+    separator: str = ","
+    score: Literal["equal", "f1", "ordered"] = "equal"
+
+
+class Words(_By, frozen=True, kw_only=True, tag="words"):
+    """F1 of the words, with repeats, that the text and one of `expected` share: the best of them, as SQuAD has it."""
+
+    expected: tuple[str, ...]
+
+
+class Json(_By, frozen=True, kw_only=True, tag="json"):
+    """1 where the text is JSON and equal to `expected`: 1 is 1.0, not true. Else unparsable."""
+
+    expected: Any
+
+
+class Schema(_By, frozen=True, kw_only=True, tag="schema"):
+    """1 where the text is JSON that `schema`, a JSON Schema, admits."""
+
+    schema: Mapping[str, Any]
+
+
+class Similar(_By, frozen=True, kw_only=True, tag="similar"):
+    """How alike the text and `expected` are: difflib's ratio, or 1 less Levenshtein's distance over the longer length.
+
+    With `threshold`, 1 from there on and else 0.
+    """
+
+    expected: str
+    method: Literal["difflib", "levenshtein"] = "difflib"
+    threshold: float | None = None
+
+
+Match = Exact | Choice | Starts | Contains | Matches | Number | Math | Members | Words | Json | Schema | Similar
+
+
+class Outcomes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Rewards. A score between 0 and 1 is as far between `miss` and `match`, after it was raised to `power`."""
+
+    match: float = 1.0
+    miss: float = 0.0
+    unparsable: float | None = None
+    """Nothing could be extracted, or what was is not of the kind that is matched; None: as a miss."""
+    empty: float | None = None
+    """The reply is empty or white space; None: as unparsable."""
+    power: float = 1.0
+
+
+class Answer(_Rule, frozen=True, kw_only=True, tag="answer"):
+    """The reply has the right answer."""
+
+    extract: tuple[tuple[Extraction, ...], ...] = ()
+    """Alternatives, the first that finds something is taken; each is a chain of steps. None: the whole reply."""
+    clean: tuple[Cleaning, ...] = ()
+    """Of what was extracted, and of the strings that are expected, in this order."""
+    match: Match
+    outcomes: Outcomes = Outcomes()
+
+
+# Programs.
+
+
+class InOut(_By, frozen=True, kw_only=True, tag="io"):
+    """What a program prints for `stdin`."""
+
+    stdin: str = ""
+    stdout: str
+
+
+class Call(_By, frozen=True, kw_only=True, tag="call"):
+    """What `function` returns for `args`; values are JSON, and a tuple that is returned is a list."""
+
+    function: str
+    args: tuple[Any, ...] = ()
+    returns: Any
+
+
+class Program(_By, frozen=True, kw_only=True, tag="program"):
+    """Python that runs behind the reply's, and does not end with an error or a failed assert."""
+
+    text: str
+
+
+class Cases(_Rule, frozen=True, kw_only=True, tag="cases"):
+    """The reply's Python program passes cases.
+
+    It runs in a process of its own with limits, where the grader runs; that is no sandbox.
+    """
+
+    extract: tuple[tuple[Extraction, ...], ...] = ((Code(languages=("python", "py", "python3", "")),), ())
+    """As an answer's. An empty chain is the whole reply."""
+    before: str = ""
+    """Put before the program, such as imports, or the head of a function that the reply goes on with."""
+    cases: tuple[InOut | Call | Program, ...]
+    score: Literal["all", "fraction"] = "all"
+    compare: Literal["exact", "lines", "words"] = "lines"
+    """Printed text: equal; equal but for space at the ends of lines and of the text; equal word for word."""
+    seconds: float = 10.0
+    """For each case."""
+    memory_mb: int = 1024
+    outcomes: Outcomes = Outcomes()
+
+
+# Calls of tools.
+
+
+class ExpectedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A call: for each argument the value that it must have, and those that may be left out."""
+
+    name: str
+    arguments: Mapping[str, Any] = {}
+    optional: tuple[str, ...] = ()
+    any_of: tuple[str, ...] = ()
+    """Arguments for which a list of admissible values is given in the place of one."""
+
+
+class Calls(_Rule, frozen=True, kw_only=True, tag="calls"):
+    """The reply calls the right tools. A reply in text alone is a JSON list of objects with `name` and `arguments`."""
+
+    expected: tuple[ExpectedCall, ...]
+    """Empty: no tool is to be called."""
+    ordered: bool = False
+    extra: bool = False
+    """Whether other calls are let pass."""
+    score: Literal["all", "fraction", "f1"] = "all"
+    outcomes: Outcomes = Outcomes()
+
+
+# Rules of rules.
+
+
+class Weighted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A part of a combined rule."""
+
+    name: str
+    rule: "Answer | Cases | Calls | Combined"
+    weight: float = 1.0
+    """0: its reward is reported and does not count."""
+
+
+class Combined(_Rule, frozen=True, kw_only=True, tag="combined"):
+    """Rewards of parts made one.
+
+    `sum` of each times its weight; `mean`, that over the weights' sum; `min` and `product` of those whose weight is not
+    0; `first`, the first that is above 0, else the last; `gate`, the last where all before it are above 0, else 0.
+    """
+
+    parts: tuple[Weighted, ...]
+    how: Literal["sum", "mean", "min", "product", "first", "gate"] = "sum"
+
+
+Rule = Answer | Cases | Calls | Combined
+
+
+def packages(rule: Rule) -> dict[str, str]:
+    """What the grader needs besides Python to score by `rule`: requirements of pip, by what needs them."""
+    if isinstance(rule, Combined):
+        return {need: pin for part in rule.parts for need, pin in packages(part.rule).items()}
+    if isinstance(rule, Answer) and isinstance(rule.match, Math):
+        return {"math": "math-verify[antlr4_9_3]==0.8.0"}
+    if isinstance(rule, Answer) and isinstance(rule.match, Schema):
+        return {"schema": "jsonschema>=4.18"}
+    return {}
