@@ -1,0 +1,105 @@
+"""Parity of replies: the file of replies, whom they are posed to, and the real frameworks beside one another."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import interpreter_of
+from test_harbor_replies import FRANCE, ask, taskset_of
+
+import envconvert
+from envconvert.formats.files import UnreadableSourceError
+from envconvert.formats.probe import Score
+from envconvert.formats.rules import Answer, Line, Math, Number, Outcomes
+from envconvert.formats.taskset import Reply, ToolCall
+from envconvert.replying import by_its_rule, known_replies, read_replies
+
+DOZEN = ask(
+    Answer(extract=((Line(),),), match=Number(expected=12.0), outcomes=Outcomes(match=2.0, miss=-1.0, empty=0.5)),
+    id="dozen",
+    replies={"reference": Reply(text="It is\n12.0")},
+)
+
+
+def lines(file: Path, *said: object) -> Path:
+    file.write_text("".join(json.dumps(line) + "\n" for line in said), "utf-8")
+    return file
+
+
+def test_the_file_of_replies(tmp_path: Path) -> None:
+    call = {"text": "", "calls": [{"name": "add", "arguments": "{}"}]}
+    file = lines(tmp_path / "r", {"task": "a", "name": "x", "reply": "1"}, {"task": "a", "name": "y", "reply": call})
+    assert read_replies(file) == {
+        "a": {"x": Reply(text="1"), "y": Reply(calls=(ToolCall(name="add", arguments="{}"),))}
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"task": "a", "name": "x"}, "line 2 is no reply: .*`reply`"),
+        ({"task": "a", "name": "x", "reply": 1}, r"line 2 is no reply: .*\$\.reply"),
+        ({"task": "a", "name": "x", "reply": "", "reward": 1}, "line 2 is no reply: .*`reward`"),
+        ({"task": "a", "name": "first", "reply": ""}, "line 2: a has another reply named 'first'"),
+    ],
+)
+def test_a_line_that_is_no_reply(said: object, reason: str, tmp_path: Path) -> None:
+    file = lines(tmp_path / "r", {"task": "a", "name": "first", "reply": "1"}, said)
+    with pytest.raises(UnreadableSourceError, match=reason):
+        read_replies(file)
+
+
+def test_agents_reply_what_is_known() -> None:
+    found = known_replies(taskset_of(FRANCE, ask(FRANCE.rule)), ["oracle", "nop"])
+    assert found == {"france": {"oracle": Reply(text="Paris"), "nop": Reply()}, "one": {"nop": Reply()}}
+
+
+def test_a_rule_by_itself() -> None:
+    assert by_its_rule(DOZEN, Reply(text="12")) == Score(2.0)
+    assert by_its_rule(DOZEN, Reply(text="13")) == Score(-1.0)
+    assert by_its_rule(DOZEN, Reply()) == Score(0.5)
+
+
+def test_a_rule_that_cannot_be_evaluated_is_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "math_verify", None)
+    score = by_its_rule(ask(Answer(match=Math(expected="1"))), Reply(text="1"))
+    assert score.reward is None
+    assert "math-verify" in str(score.reason)
+
+
+def test_replies_to_tasks_that_are_not_there(tmp_path: Path) -> None:
+    taskset = taskset_of(FRANCE)
+    envconvert.write(taskset, tmp_path / "gym", format="nemo-gym")
+    file = lines(tmp_path / "r", {"task": "spain", "name": "x", "reply": "Madrid"})
+    with pytest.raises(UnreadableSourceError, match="there is no task 'spain' in it"):
+        envconvert.parity(tmp_path / "gym", tmp_path / "gym", replies=file)
+
+
+@pytest.mark.docker
+@pytest.mark.frameworks
+def test_nemo_gym_beside_harbor(containers: set[str], tmp_path: Path) -> None:
+    for format in ("nemo-gym", "harbor"):
+        interpreter_of(format)
+    taskset = taskset_of(FRANCE, DOZEN)
+    for format in ("nemo-gym", "harbor"):
+        envconvert.write(taskset, tmp_path / format, format=format)
+    file = lines(
+        tmp_path / "r",
+        {"task": "france", "name": "near", "reply": "In\nParis."},
+        {"task": "france", "name": "right", "reply": "Well:\n  PARIS \n\n"},
+        {"task": "dozen", "name": "near", "reply": "12.1"},
+        {"task": "dozen", "name": "right", "reply": "So\n$12"},
+        {"task": "dozen", "name": "empty", "reply": " \n"},
+    )
+    said: list[str] = []
+    found = envconvert.parity(tmp_path / "nemo-gym", tmp_path / "harbor", replies=file, say=said.append)
+    assert {(row.task, row.agent): (row.source, row.target) for row in found.rows} == {
+        ("france", "near"): (0.0, 0.0),
+        ("france", "right"): (1.0, 1.0),
+        ("dozen", "near"): (-1.0, -1.0),
+        ("dozen", "right"): (2.0, 2.0),
+        ("dozen", "empty"): (0.5, 0.5),
+    }
+    assert (found.equal, found.different, found.unscored) == (5, 0, 0)
+    agents = envconvert.parity(tmp_path / "nemo-gym", tmp_path / "harbor", tasks="dozen", say=said.append)
+    assert [(row.agent, row.source, row.target) for row in agents.rows] == [("oracle", 2.0, 2.0), ("nop", 0.5, 0.5)]
