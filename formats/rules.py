@@ -248,8 +248,9 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 class Answer(_Rule, frozen=True, kw_only=True, tag="answer"):
     """The reply has the right answer."""
 
-    extract: tuple[tuple[Extraction, ...], ...] = ()
-    """Alternatives, the first that finds something is taken; each is a chain of steps. None: the whole reply."""
+    extract: tuple[tuple[Extraction | Cleaning, ...], ...] = ()
+    """Alternatives, the first that finds something is taken; each is a chain of steps, some of which may clean what the
+    one before found. None: the whole reply."""
     clean: tuple[Cleaning, ...] = ()
     """Of what was extracted, and of the strings that are expected, in this order."""
     match: Match
@@ -286,7 +287,7 @@ class Cases(_Rule, frozen=True, kw_only=True, tag="cases"):
     It runs in a process of its own with limits, where the grader runs; that is no sandbox.
     """
 
-    extract: tuple[tuple[Extraction, ...], ...] = ((Code(languages=("python", "py", "python3", "")),), ())
+    extract: tuple[tuple[Extraction | Cleaning, ...], ...] = ((Code(languages=("python", "py", "python3", "")),), ())
     """As an answer's. An empty chain is the whole reply."""
     before: str = ""
     """Put before the program, such as imports, or the head of a function that the reply goes on with."""
@@ -322,6 +323,7 @@ class Calls(_Rule, frozen=True, kw_only=True, tag="calls"):
     extra: bool = False
     """Whether other calls are let pass."""
     score: Literal["all", "fraction", "f1"] = "all"
+    """`fraction` is of the expected calls; unless `extra`, of those that were made where these are more."""
     outcomes: Outcomes = Outcomes()
 
 

@@ -106,6 +106,13 @@ four
 """
 
 
+def test_a_chain_cleans_between_its_steps() -> None:
+    rule = Answer(
+        extract=((Line(), Remove(characters="*"), After(marker="Answer:"), Strip()),), match=Exact(expected=("7",))
+    )
+    assert grade(msgspec.to_builtins(rule), "So:\n**Answer:** 7").reward == 1.0
+
+
 @pytest.mark.parametrize(
     ("step", "text", "found"),
     [
@@ -534,6 +541,8 @@ ONE = ExpectedCall(name="f", arguments={"x": "a"})
         (Calls(expected=(ANY, ONE)), [called("f", x="a"), called("f", x="b")], 1),
         (Calls(expected=(ANY, ONE)), [called("f", x="b"), called("f", x="a")], 1),
         (Calls(expected=(ANY, ANY)), [called("f", x="c"), called("f", x="a")], 0),
+        (Calls(expected=(ONE,), score="fraction"), [called("f", x="a"), called("g"), called("h"), called("i")], 0.25),
+        (Calls(expected=(ONE,), score="fraction", extra=True), [called("f", x="a"), called("g")], 1),
         (Calls(expected=(ANY, ONE), score="fraction"), [called("f", x="c"), called("f", x="a")], 0.5),
         (Calls(expected=(ANY, ONE), score="f1"), [called("f", x="c"), called("f", x="c"), called("f", x="a")], 0.4),
         (Calls(expected=(ADD, ONE), score="fraction", ordered=True), [called("f", x="a"), called("add", x=1)], 0.5),

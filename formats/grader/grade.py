@@ -326,7 +326,7 @@ def _extracted(alternatives: Any, text: str) -> tuple[str, bool]:
             raise GraderError("an alternative of extract is no list of steps")
         for step in chain:
             if found is not None:
-                found = _step("extract", _EXTRACTIONS, step)(step, found)
+                found = _step("extract", {**_EXTRACTIONS, **_CLEANINGS}, step)(step, found)
         if found is not None:
             return found, not chain
     raise _UnparsableError
@@ -1177,7 +1177,9 @@ def _calls_score(rule: _Fields, expected: Sequence[_Fields], calls: Sequence[_Ca
     matched = _in_order(right) if rule.ordered else _assigned(right)
     if rule.score == "all" or not expected:
         return float(matched == len(expected) and (rule.extra or matched == len(calls)))
-    return matched / len(expected) if rule.score == "fraction" else _f1(matched, len(expected), len(calls))
+    if rule.score == "fraction":
+        return matched / (len(expected) if rule.extra else max(len(expected), len(calls)))
+    return _f1(matched, len(expected), len(calls))
 
 
 def _is_call(want: _Fields, call: _Call) -> bool:
