@@ -276,6 +276,29 @@ def _print_losses(losses: "list[Loss]") -> None:
 
 
 @commands.command()
+@click.argument("data", type=click.Path(exists=True, dir_okay=False))
+@click.option("--name", metavar="ORG/NAME", help="Of the taskset; else local/ and the file's name.")
+def init(data: str, name: str | None) -> None:
+    """Begin a mapping for DATA, a file of rows: envconvert.toml beside it, with what was inferred of it."""
+    from pathlib import Path
+
+    from envconvert.formats.table.beginning import beginning
+    from envconvert.formats.table.mapping import FILE
+    from envconvert.staging import TargetTakenError
+
+    file = Path(data)
+    place = file.with_name(FILE)
+    with _bad_input():
+        text = beginning(file, name or f"local/{file.name.partition('.')[0]}")
+        try:
+            with place.open("x", encoding="utf-8") as written:
+                written.write(text)
+        except FileExistsError:
+            raise TargetTakenError(f"{place} is there already; remove it, or edit it") from None
+    click.echo(f"{place}: look at it, then envconvert convert {file.parent} DST --to F", err=True)
+
+
+@commands.command()
 @_SOURCE
 @click.option("--list", "list_ids", is_flag=True, help="Print the ids, one a line, in the order of the source.")
 @_reads

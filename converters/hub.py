@@ -34,7 +34,6 @@ PUSHED = "envconvert.pushed.json"
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 _ADDRESS = re.compile(r"hf://datasets/(?P<name>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.+))?")
-_FILES = (".json", ".parquet")
 _TASK = ("task.toml", "task.yaml")
 _DESCRIBING = {
     *("task.toml", "instruction.md", "test.sh", "test.bat", "solve.sh", "solve.bat"),
@@ -240,10 +239,6 @@ def local_copy(
     if isinstance(source, str) and (match := _ADDRESS.fullmatch(source)):
         return _fetched(source, match["name"], match["revision"], match["path"], ids_of, contents)
     place = Path(source)
-    if place.is_file() and place.suffix not in _FILES:
-        raise UnreadableSourceError(
-            source, "it is a file; name the folder of the tasks, a registry.json or a .parquet file"
-        )
     if place.exists():
         return place.resolve(), printable(place.resolve().name), None
     if isinstance(source, str) and NAME.fullmatch(source):

@@ -183,6 +183,7 @@ FORMATS: dict[str, Format] = {
             reads="packages that envconvert wrote",
             holds=parts.EVERY,
             splits=True,
+            replies=True,
             links=False,
         ),
         Format(
@@ -190,7 +191,8 @@ FORMATS: dict[str, Format] = {
             tag="nemo-gym",
             release="0.7.0",
             title="NeMo Gym",
-            reads="Gym roots that envconvert wrote",
+            reads="Gym roots that envconvert wrote; rows (.jsonl), and folders of a resources server, an environment or a "
+            "benchmark whose rows are there, where a reward rule says what their server does",
             holds=parts.EVERY,
             splits=True,
             replies=True,
@@ -211,6 +213,14 @@ FORMATS: dict[str, Format] = {
             release="0.2",
             title="Terminal-Bench 1",
             reads="a folder with task.yaml, or folders of them",
+            holds=frozenset(),
+        ),
+        Format(
+            name="table",
+            tag=None,
+            release="1",
+            title="table",
+            reads="an envconvert.toml and its data; JSON, JSON Lines, CSV, TSV and Parquet in a common shape",
             holds=frozenset(),
         ),
     )

@@ -579,6 +579,71 @@ REPLY_LIMIT = Kind(
     "set a time where the model is asked",
 )
 
+# NeMo Gym's own rows.
+ROW_INVALID = Kind(
+    "row-invalid",
+    R,
+    "{reason}: {value}",
+    "write the row as Gym 0.7 takes it: one JSON object with responses_create_params, as OpenAI's Responses API has it",
+)
+ROW_CONFLICT = Kind(
+    "row-conflict",
+    D,
+    "the row says it twice and not the same; {value}, which stands outermost, is taken",
+    "say it once",
+)
+SERVER_UNKNOWN = Kind(
+    "server-unknown",
+    R,
+    "nothing says which resources server scores the row (agent: {value})",
+    "--dataset NAME names the server of a file of rows; an agent that scores itself must run in NeMo Gym",
+)
+SERVER_RULE = Kind(
+    "server-rule",
+    R,
+    "no reward rule says how the server {server} scores it: {reason}",
+    "its own verify must be hosted, which envconvert cannot do yet; run it with NeMo Gym",
+)
+SERVER_AGENT = Kind(
+    "server-agent",
+    R,
+    "it is played by the agent {value}, and a task that asks for a reply has none but the model",
+    "run it with NeMo Gym",
+)
+AGENT_AGAIN = Kind(
+    "agent-again",
+    D,
+    "simple_agent asks the model again when it has called one of the tools {value}; here its first reply is scored",
+    "nothing, if the server has no such tools, or set max_steps to 1",
+)
+CALLS_STRICTER = Kind(
+    "calls-stricter",
+    D,
+    "a call with an argument that its tool does not declare is right for {value}, and wrong by the rule",
+    "nothing",
+)
+REQUEST_SAMPLING = Kind(
+    "request-sampling",
+    N,
+    "the row asks the model with {value}, which whoever runs it chooses",
+    "set it where the model is asked",
+)
+REQUEST_SETTING = Kind(
+    "request-setting",
+    D,
+    "the row asks the model with {value}, which other formats do not carry",
+    "set it where the model is asked",
+)
+REASONING_DROPPED = Kind(
+    "reasoning-dropped", D, "the prompt has earlier reasoning of the model, {value}, which is left out", "nothing"
+)
+DATASET_ABSENT = Kind(
+    "dataset-absent",
+    N,
+    "the dataset {value} is not here ({where})",
+    "fetch it with gym dataset download, or give its file alone",
+)
+
 # Writing OpenEnv.
 HARNESS_ONLY = Kind(
     "harness-only",
@@ -629,6 +694,22 @@ LINK_SHARED = Kind(
 )
 PUSH_EXCLUDED = Kind(
     "push-excluded", D, "openenv push leaves {value} out", "upload the package otherwise, or rename the file"
+)
+
+# Replies in OpenEnv.
+REPLY_LATE = Kind(
+    "reply-late",
+    D,
+    "the model has {value} s to reply, which the server tells it, and a reply after that is scored all the same",
+    "keep to the time where the model is asked",
+)
+
+# Rows of a table.
+ROW_UNMAPPED = Kind(
+    "row-unmapped",
+    R,
+    "the mapping makes no task of {value}: {reason}",
+    "correct the mapping, or the row",
 )
 
 # A reply that an agent writes to a file.

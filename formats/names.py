@@ -7,7 +7,7 @@ import sys
 TARGETS = ("harbor", "verifiers", "openenv", "nemo-gym")
 """The formats that can be written, as the command line spells them: those of frameworks that can be asked."""
 
-NAMES = (*TARGETS, "terminal-bench")
+NAMES = (*TARGETS, "terminal-bench", "table")
 """The formats that can be read."""
 
 

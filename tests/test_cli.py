@@ -172,7 +172,7 @@ def test_a_folder_of_that_name_stops_the_shell(good: Path, tmp_path: Path, path:
 def test_arrows_to_nowhere(arrow: str, good: Path, tmp_path: Path) -> None:
     done = run(arrow, good, tmp_path / "out")
     assert done.returncode == 2
-    assert "is no format; there are harbor, nemo-gym, openenv, terminal-bench, verifiers" in done.stderr
+    assert "is no format; there are harbor, nemo-gym, openenv, table, terminal-bench, verifiers" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 
@@ -424,8 +424,11 @@ def test_inspect_list(tmp_path: Path) -> None:
 
 def test_formats_json() -> None:
     found = run_json("formats")
-    assert sorted(entry["name"] for entry in found) == ["harbor", "nemo-gym", "openenv", "terminal-bench", "verifiers"]
-    assert [entry["name"] for entry in found if not entry["writes"]] == ["terminal-bench"]
+    only_read = ["terminal-bench", "table"]
+    assert sorted(entry["name"] for entry in found) == sorted(
+        [*only_read, "harbor", "nemo-gym", "openenv", "verifiers"]
+    )
+    assert [entry["name"] for entry in found if not entry["writes"]] == only_read
     for entry in found:
         if not entry["writes"]:
             continue
@@ -700,7 +703,7 @@ def test_an_id_with_a_line_end_is_listed_on_one_line(good: Path) -> None:
 def test_a_source_that_is_a_file_and_a_target_below_one(good: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     source = run("inspect", tmp_path / "file")
-    assert (source.returncode, "name the folder" in source.stderr) == (4, True)
+    assert (source.returncode, "it is of no known format" in source.stderr) == (4, True)
     target = run("convert", good, tmp_path / "file" / "out", "--to", "harbor")
     assert (target.returncode, "name another place" in target.stderr) == (4, True)
 

@@ -591,9 +591,13 @@ def single(losses: list[Loss]) -> Loss:
 
 def test_the_table_has_a_case_for_every_kind() -> None:
     elsewhere = ["image-pushed", "image-unbuilt", "link-shared"]  # tests/test_publish.py
+    elsewhere += ["row-unmapped"]  # tests/test_table.py
     elsewhere += ["media", "turns-told", "calls-told"]  # tests/test_harbor_replies.py
     elsewhere += ["steps-last", "harbor-name", "licence-unlisted"]  # tests/test_nemo_gym_writer.py
     elsewhere += ["media-untaken", "reply-limit"]  # tests/test_nemo_gym_replies.py
+    elsewhere += ["row-invalid", "row-conflict", "server-unknown", "server-rule", "server-agent", "agent-again"]
+    elsewhere += ["calls-stricter", "request-sampling", "request-setting", "reasoning-dropped", "dataset-absent"]
+    elsewhere += ["reply-late"]  # tests/test_openenv_replies.py
     elsewhere += ["hub-folder", "hub-link", "hub-mode", "hub-script"]  # tests/test_pushing.py
     assert sorted([*(case.code for case in CASES), *elsewhere]) == sorted(KINDS)
 

@@ -109,6 +109,14 @@ def grade(rule: Mapping[str, Any], reply: str | Sequence[Mapping[str, Any]]) -> 
         raise GraderError("the rewards of the parts are too large to be combined") from None
 
 
+def extracted(chain: Sequence[Mapping[str, Any]], text: str) -> str | None:
+    """What a chain of steps, as a rule has them, finds in `text`; None where it finds nothing. Raises `GraderError`."""
+    try:
+        return _extracted([chain], text)[0]
+    except _UnparsableError:
+        return None
+
+
 def _reward(rule: Mapping[str, Any], reply: _Read) -> float:
     kinds = {"answer": _answer, "cases": _cases, "calls": _calls}
     kind = rule.get("kind") if isinstance(rule, Mapping) else None

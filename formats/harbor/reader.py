@@ -70,7 +70,7 @@ _ID_BYTES = 200  # leaves room for the suffixes that frameworks add to a folder 
 
 def detect(source: Path) -> bool:
     """Whether there is a task folder at or below `source`, it is a registry of them, or Parquet files pack some."""
-    return registry.is_registry(source) or (source.is_dir() and holds_task(source)) or _is_rows(source)
+    return registry.looks_like_one(source) or (source.is_dir() and holds_task(source)) or _is_rows(source)
 
 
 def _is_rows(source: Path) -> bool:

@@ -23,6 +23,8 @@ HEAD = "head"
 """The version of a dataset that has none."""
 _NAME = "harbor"
 
+_BEGINNING = 1 << 16
+
 
 class TaskEntry(msgspec.Struct, kw_only=True):
     """An entry of a dataset's `tasks`. Harbor ignores `name`: a task is called as its folder."""
@@ -51,6 +53,14 @@ class Dataset(msgspec.Struct, kw_only=True):
 def is_registry(source: Path) -> bool:
     """Whether `source` is a registry file itself, whatever it is called."""
     return source.suffix == ".json" and source.is_file()
+
+
+def looks_like_one(source: Path) -> bool:
+    """Whether `source` is a registry by its name, or begins as one; other files of JSON are tables."""
+    if not is_registry(source):
+        return False
+    with open(source, "rb") as file:
+        return source.name == FILE or b'"tasks"' in file.read(_BEGINNING)
 
 
 def load(source: Path) -> tuple[Path, list[Dataset]]:

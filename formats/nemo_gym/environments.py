@@ -43,6 +43,11 @@ _LICENCES = {
 """What Gym's config takes, by SPDX (nemo_gym/config_types.py); of anything else it takes only `TBD`."""
 
 
+def spdx_of(listed: str | None) -> str | None:
+    """The licence that Gym's config names, by SPDX; None for one that it does not say."""
+    return next((spdx for spdx, name in _LICENCES.items() if name == listed), None)
+
+
 def losses_of(taskset: Taskset) -> Iterator[Loss]:
     """What `taskset` loses as a whole."""
     spdx = _spdx(taskset.licence)

@@ -27,6 +27,10 @@ class Written(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     row: str
+    own: str | None
+    """The row that the task was read from; None where there is none, or it says something else by now."""
+    played: dict[str, Any] | None
+    """By which agent and server of NeMo Gym's own, where there is such a row."""
     line: bytes
     """Of taskset.jsonl."""
     has_tools: bool
@@ -55,9 +59,12 @@ def write_task(task: ReplyTask, taskset: Taskset, target: Target, ledger: Ledger
 def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
     """The lines of `task`."""
     rule = msgspec.to_builtins(task.rule)
+    played = rows.kept(task)
     return Written(
         id=task.id,
         row=environments.line({"responses_create_params": rows.request(task), "task_id": task.id, "rule": rule}),
+        own=environments.line(task.native[NAME]) if played else None,
+        played=played,
         line=replies.line(task),
         has_tools=bool(task.tools),
         needs=_needs(task.rule),
@@ -68,18 +75,25 @@ def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) ->
 def write_rest(
     taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Written], shared: SharedTasks | None = None
 ) -> None:
-    """Write the environment, its rows, and the server."""
+    """Write the environment, its rows, and the server; or the rows of NeMo Gym's own, which a server of its own scores.
+
+    That is so where all tasks were such rows, of one server with one config.
+    """
     tasks = list(written)
     name = module_name(taskset.name)
     ledger.admit("", environments.losses_of(taskset))
-    lines = environments.datasets(taskset, {task.id: task.row for task in tasks})
     kept = packages.sets_of(taskset, {task.id for task in tasks})
     replies.write(target, packages.HEADER, packages.header(taskset, shared, kept), (task.line for task in tasks))
     if not tasks:
         return
-    has_tools = any(task.has_tools for task in tasks)
-    _write_environment(taskset, target, name, lines, tasks, has_tools)
-    _write_server(target, name, sorted({need for task in tasks for need in task.needs}))
+    played = tasks[0].played
+    if played is None or any(task.played != played for task in tasks):
+        played = _played_here(taskset, name, any(task.has_tools for task in tasks))
+        lines = environments.datasets(taskset, {task.id: task.row for task in tasks})
+        _write_server(target, name, sorted({need for task in tasks for need in task.needs}))
+    else:
+        lines = environments.datasets(taskset, {task.id: task.own or "" for task in tasks})
+    _write_environment(taskset, target, name, lines, played, [task.rewards for task in tasks])
     if shared is None:  # else the repository has its own
         values = {
             "title": taskset.name,
@@ -87,42 +101,52 @@ def write_rest(
             "name": name,
             "release": RELEASE,
             "tasks": len(tasks),
-            "split": environments.type_of(next(iter(lines))),
-            "has_tools": has_tools,
+            "split": next((type for type in map(environments.type_of, lines) if type != "example"), "example"),
+            "server": played["server"],
+            "agent": played["agent"]["kind"],
         }
         template = (files(__package__) / "reply_package" / "README.md.jinja").read_text("utf-8")
         target.write("README.md", packages.TEMPLATES.from_string(template).render(values))
 
 
-def _write_environment(
-    taskset: Taskset, target: Target, name: str, lines: dict[str, list[str]], tasks: list[Written], has_tools: bool
-) -> None:
-    server = {
+def _played_here(taskset: Taskset, name: str, has_tools: bool) -> dict[str, Any]:
+    """The server that is written, and its agent."""
+    # One step, and what it calls is the reply: simple_agent would go on with what the calls bring.
+    agent = {"kind": "non_executing_simple_agent" if has_tools else "simple_agent", "max_steps": None}
+    config = {
         "entrypoint": "app.py",
         "domain": "other",
         "verified": False,
         "description": f"{taskset.name}: replies, scored by the rule of each task",
     }
+    return {"agent": agent, "server": name, "config": config}
+
+
+def _write_environment(
+    taskset: Taskset,
+    target: Target,
+    name: str,
+    lines: dict[str, list[str]],
+    played: dict[str, Any],
+    ranges: list["Range"],
+) -> None:
+    kind, steps = played["agent"]["kind"], played["agent"]["max_steps"]
     agent = {
         "entrypoint": "app.py",
         "resources_server": {"type": "resources_servers", "name": f"{name}_resources_server"},
         "model_server": {"type": "responses_api_models", "name": "policy_model"},
+        **({} if steps is None else {"max_steps": steps}),
     }
-    # One step, and what it calls is the reply: simple_agent would go on with what the calls bring.
-    kind = "non_executing_simple_agent" if has_tools else "simple_agent"
     config: dict[str, Any] = {
-        f"{name}_resources_server": {"resources_servers": {name: server}},
+        f"{name}_resources_server": {"resources_servers": {played["server"]: played["config"]}},
         f"{name}_agent": {"responses_api_agents": {kind: agent}},
     }
     about = {
-        "integration_profile": "custom-gym-agent-loop" if has_tools else "custom-gym-verifier",
-        "domain": server["domain"],
-        "resources_server": name,
+        "integration_profile": "custom-gym-verifier" if kind == "simple_agent" else "custom-gym-agent-loop",
+        "domain": played["config"]["domain"],
+        "resources_server": played["server"],
         "model_server": "policy_model",
-        "reward": {
-            "range": [min(task.rewards[0] for task in tasks), max(task.rewards[1] for task in tasks)],
-            "higher_is_better": True,
-        },
+        "reward": {"range": [min(low for low, _ in ranges), max(high for _, high in ranges)], "higher_is_better": True},
         "state": "none",
     }
     environments.write(taskset, target, name, config, lines, about)

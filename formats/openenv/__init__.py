@@ -8,4 +8,7 @@
     taskset.jsonl what the task folders do not say; never in an image
 
 The code is the same for every taskset but for the names in client.py: `package/`, copied as it stands.
+
+Tasks that ask for a reply are written as `reply_package/`: a server that scores one by the rule of its task, with
+grade.py (formats/grader). There taskset.jsonl holds the tasks, and is in the server's image.
 """

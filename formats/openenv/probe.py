@@ -3,18 +3,26 @@
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-from envconvert.formats.probe import Agent, Framework, Loaded, Score, tail
+from envconvert.formats import packages, replies
+from envconvert.formats.openenv import reader
+from envconvert.formats.probe import Agent, Framework, Loaded, Posed, Score, tail
+from envconvert.formats.taskset import Reply
 
-_DRIVER = Path(__file__).with_name("drivers") / "drive_openenv.py"
+_DRIVERS = Path(__file__).parent / "drivers"
 
 
 class OpenEnvProbe:
     """OpenEnv 0.10.0."""
 
     framework = Framework(
-        name="openenv", requirement="openenv==0.10.0", python=(3, 11), megabytes=390, beside=("pathspec>=0.12",)
+        name="openenv",
+        requirement="openenv==0.10.0",
+        python=(3, 11),
+        megabytes=390,
+        beside=("pathspec>=0.12", "math-verify[antlr4_9_3]==0.8.0"),
     )
 
     def load(self, python: Path, source: Path) -> Loaded:
@@ -22,7 +30,8 @@ class OpenEnvProbe:
         command = [str(python.with_name("openenv")), "validate", str(source), "--level", "static"]
         validated = _run(command, source)
         errors = [f"openenv validate: {tail(validated.stderr + validated.stdout)}"] if validated.returncode else []
-        done = _run([str(python), str(_DRIVER), "list", str(source)], source)
+        driver = "score_replies.py" if _asks_for_replies(source) else "drive_openenv.py"
+        done = _run([str(python), str(_DRIVERS / driver), "list", str(source)], source)
         if done.returncode:
             return Loaded(tasks=(), errors=(*errors, f"the server failed: {tail(done.stderr)}"))
         lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -31,21 +40,49 @@ class OpenEnvProbe:
 
     def score(self, python: Path, source: Path, task: str, agent: Agent, reward_key: str | None, work: Path) -> Score:
         """An episode of the served package: reset on the task, the reference for `oracle`, and submit."""
+        if _asks_for_replies(source):
+            return self._score_known(python, source, task, agent)
         chosen = {} if reward_key is None else {"REWARD_KEY": reward_key}
-        done = _run([str(python), str(_DRIVER), "score", str(source), task, agent], work, chosen)
+        command = [str(python), str(_DRIVERS / "drive_openenv.py"), "score", str(source), task, agent]
+        done = _run(command, work, chosen)
         if done.returncode:
             return Score(None, f"the server failed: {tail(done.stderr)}")
         return Score(**json.loads(done.stdout.splitlines()[-1]))
 
+    def score_replies(self, python: Path, source: Path, posed: Sequence[Posed]) -> list[Score]:
+        """An episode of the served package for each: reset on the task, and the reply."""
+        asked = "".join(json.dumps(_said(each)) + "\n" for each in posed)
+        done = _run([str(python), str(_DRIVERS / "score_replies.py"), "score", str(source)], source, said=asked)
+        if done.returncode:
+            return [Score(None, f"the server failed: {tail(done.stderr)}") for _ in posed]
+        return [Score(**json.loads(line)) for line in done.stdout.splitlines()]
+
+    def _score_known(self, python: Path, source: Path, task: str, agent: Agent) -> Score:
+        taskset = reader.read(source, name=None, reward_key=None, select=lambda ids: [task])
+        reference = next((task.reference for task in taskset.reply_tasks()), None)
+        if agent == "oracle" and reference is None:
+            return Score(None, "the task has no reference reply")
+        [score] = self.score_replies(python, source, [Posed(task, (agent == "oracle" and reference) or Reply())])
+        return score
+
+
+def _asks_for_replies(source: Path) -> bool:
+    return replies.is_reply_file(source / packages.HEADER)
+
+
+def _said(posed: Posed) -> dict[str, object]:
+    calls = [{"name": call.name, "arguments": call.arguments} for call in posed.reply.calls]
+    return {"task": posed.task, "text": posed.reply.text, "calls": calls}
+
 
 def _run(
-    command: list[str], folder: Path, environment: dict[str, str] | None = None
+    command: list[str], folder: Path, environment: dict[str, str] | None = None, said: str = ""
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         env={**os.environ, **(environment or {}), "PYTHONDONTWRITEBYTECODE": "1"},  # the package stays as it is
         cwd=folder,
-        stdin=subprocess.DEVNULL,
+        input=said,
         capture_output=True,
         text=True,
         errors="replace",

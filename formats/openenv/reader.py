@@ -1,17 +1,21 @@
-"""OpenEnv packages that envconvert wrote, read back: the same bytes, modes, links and empty folders."""
+"""OpenEnv packages that envconvert wrote, read back: the same bytes, modes, links and empty folders, or replies."""
 
 from pathlib import Path
 
-from envconvert.formats import packages
+from envconvert.formats import packages, replies
 from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.harbor.packages import read_folders
+from envconvert.formats.openenv.fidelity import NAME
 from envconvert.formats.repository import TASKS
 from envconvert.formats.taskset import Select, Taskset, every
 
 
 def detect(source: Path) -> bool:
     """Whether `source` is a package that envconvert wrote."""
-    return all((source / name).is_file() for name in ("openenv.yaml", packages.HEADER)) and (source / TASKS).is_dir()
+    header = source / packages.HEADER
+    if not header.is_file() or not (source / "openenv.yaml").is_file():
+        return False
+    return (source / TASKS).is_dir() or replies.is_reply_file(header)
 
 
 def read(
@@ -28,11 +32,14 @@ def read(
         raise UnreadableSourceError(source, "a package is one dataset; leave out --dataset")
     if not detect(source):
         raise UnreadableSourceError(source, "it is no OpenEnv package that envconvert wrote; others cannot be read yet")
+    header = source / packages.HEADER
+    if replies.is_reply_file(header):
+        return replies.read(source, header, format=NAME, name=name, reward_key=reward_key, select=select, split=split)
     return read_folders(
         source,
-        source / packages.HEADER,
+        header,
         source / TASKS,
-        format="openenv",
+        format=NAME,
         name=name,
         reward_key=reward_key,
         select=select,

@@ -14,6 +14,7 @@ import yaml
 from nemo_gym.base_resources_server import BaseRunRequest
 from nemo_gym.openai_utils import NeMoGymResponseMcpListTools
 from nemo_gym.task_data import TaskDataValidator, find_server_dir, load_task_data_schema
+from score_replies import kept_rows, numbered
 
 _RESERVED = {"agent_ref", "task_source", "skills_ref", "task_input", "task_data", "verifier_metadata", "reward"}
 
@@ -24,42 +25,44 @@ def tell(**fields: str) -> None:
 
 
 def problems(row: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with a row for any agent."""
+    """What is wrong with a row that was made here, for any agent."""
     if reserved := [key for key in row if key in _RESERVED or key.startswith("_ng_")]:
         yield f"it has the keys {reserved}, which are Gym's"
     if nulls := [key for key, value in row.items() if value is None]:
         yield f"it has nulls for {nulls}"
     if not isinstance(row.get("task_id"), str):
         yield "its task_id is no text"
+
+
+def unsent(row: dict[str, Any]) -> Iterator[str]:
+    """What of a row would not reach the model."""
     said = BaseRunRequest.model_validate(row).responses_create_params.input
     if any(isinstance(item, NeMoGymResponseMcpListTools) for item in said if not isinstance(said, str)):
         yield "a message of it is taken for something else, and would not reach the model"
 
 
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file."""
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
-
-
-def check(root: Path, block: dict[str, Any], tasks: Path | None, wrong: set[str], seen: set[str]) -> None:
+def check(
+    root: Path, config: dict[str, Any], block: dict[str, Any], tasks: Path | None, wrong: set[str], seen: set[str]
+) -> None:
     """Check the rows of an agent's datasets; ids go to `seen`, and those of bad ones to `wrong` too."""
-    played = "resources_server" in block  # else Harbor plays it
-    server = block["resources_server"]["name"].removesuffix("_resources_server") if played else None
-    folder = None if server is None else find_server_dir(server)
+    server: str | None = None
+    if "resources_server" in block:  # else Harbor plays it
+        [server] = config[block["resources_server"]["name"]]["resources_servers"]
+    # Rows for a server that NeMo Gym ships were carried as they are.
+    carried = server is not None and not (root / "resources_servers" / server).is_dir()
+    folder = None if server is None or carried else find_server_dir(server)
     schema = None if folder is None else load_task_data_schema(folder)
+    kept = kept_rows(root) if carried else {}
     for dataset in block["datasets"]:
         path = root / dataset["jsonl_fpath"]
         validator = None if server is None or schema is None else TaskDataValidator(server, schema, str(path))
-        for number, row in enumerate(rows(path)):
-            id = str(row.get("task_id"))
+        for number, (id, row) in enumerate(numbered(path, kept)):
             seen.add(id)
             try:
-                found = list(problems(row))
+                found = [*unsent(row), *([] if carried else problems(row))]
             except ValueError as error:
                 found = [f"it is no request: {error}"]
-            if (tasks is not None and not (tasks / id).is_dir()) or row.get("task_name", id) != id:
+            if tasks is not None and (not (tasks / id).is_dir() or row.get("task_name", id) != id):
                 found.append("its task has no folder")
             if validator is not None:
                 validator.validate_row(number, row)
@@ -78,9 +81,10 @@ def main(root: Path) -> None:
     wrong: set[str] = set()
     seen: set[str] = set()
     for path in sorted(root.glob("environments/*/config.yaml")):
-        for instance in yaml.safe_load(path.read_text(encoding="utf-8")).values():
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for instance in config.values():
             for block in instance.get("responses_api_agents", {}).values():
-                check(root, block, tasks, wrong, seen)
+                check(root, config, block, tasks, wrong, seen)
     for id in sorted(seen - wrong):
         tell(id=id)
 

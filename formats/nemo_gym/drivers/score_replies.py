@@ -8,9 +8,10 @@ reply and its `calls`, as names and arguments. A line is printed for each: the r
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TextIO, get_type_hints
 
@@ -52,8 +53,10 @@ def server_of(root: Path, name: str) -> Any:
         for instance, block in config.items()
         if "resources_servers" in block
     ]
-    sys.path.insert(0, str(root / "resources_servers" / server))  # as where Gym runs app.py
-    module = import_module("app")
+    folder = root / "resources_servers" / server
+    if folder.is_dir():
+        sys.path.insert(0, str(folder))  # as where Gym runs app.py
+    module = import_module("app" if folder.is_dir() else f"resources_servers.{server}.app")
     [kind] = [
         kind
         for kind in vars(module).values()
@@ -68,15 +71,32 @@ def server_of(root: Path, name: str) -> Any:
     )
 
 
+def kept_rows(root: Path) -> dict[str, Iterator[str]]:
+    """Ids of tasks by the rows of NeMo Gym's own that taskset.jsonl keeps: not all of them say their id."""
+    ids: dict[str, list[str]] = {}
+    with (root / "taskset.jsonl").open(encoding="utf-8") as lines:
+        next(lines)
+        for line in lines:
+            task = json.loads(line)
+            if (row := task.get("native", {}).get("nemo-gym")) is not None:
+                ids.setdefault(json.dumps(row), []).append(task["id"])
+    return {row: cycle(found) for row, found in ids.items()}
+
+
+def numbered(path: Path, kept: dict[str, Iterator[str]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a file, each with the id of its task: that of the row that was kept, or the one that it says."""
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            row: dict[str, Any] = json.loads(line)
+            ids = kept.get(json.dumps(row))
+            yield (next(ids) if ids else str(row.get("task_id"))), row
+
+
 def rows_of(environment: Path) -> dict[str, dict[str, Any]]:
     """The rows by the id of the task."""
-    rows: dict[str, dict[str, Any]] = {}
-    for path in sorted((environment / "data").glob("*.jsonl")):
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                row: dict[str, Any] = json.loads(line)
-                rows[row["task_id"]] = row
-    return rows
+    kept = kept_rows(environment.parents[1])
+    files = sorted((environment / "data").glob("*.jsonl"))
+    return {id: row for path in files for id, row in numbered(path, kept)}
 
 
 def score(client: TestClient, row: dict[str, Any] | None, reply: dict[str, Any]) -> dict[str, Any]:

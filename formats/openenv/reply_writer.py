@@ -1,0 +1,213 @@
+"""A taskset of replies written as an OpenEnv package, whose server scores a reply by the rule of its task."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+import yaml
+
+from envconvert.formats import losses, packages, replies
+from envconvert.formats.files import Target
+from envconvert.formats.losses import Ledger, Loss
+from envconvert.formats.openenv.fidelity import EPISODE_SECONDS, NAME
+from envconvert.formats.openenv.writer import class_prefix, package_name
+from envconvert.formats.repository import SharedTasks, address
+from envconvert.formats.rules import Cases, Combined, Rule
+from envconvert.formats.rules import packages as needed
+from envconvert.formats.taskset import ReplyTask, Taskset
+
+_RELEASE = "0.10.0"
+
+_SESSIONS = 64
+"""How many the server lets in (reply_package/server/app.py)."""
+
+_SPLIT, _REST = "train", "unassigned"
+"""The one split of a taskset that has none, and that of tasks in none of several (reply_package/server/tasks.py)."""
+
+_MEMORY_MB = 2048
+"""For the server and the grader's processes, without the programs that a rule runs."""
+
+Range = tuple[float, float]
+"""The lowest and the highest reward."""
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """A task that was written."""
+
+    id: str
+    line: bytes
+    """Of taskset.jsonl."""
+    has_tools: bool
+    needs: tuple[str, ...]
+    """Requirements of pip."""
+    rewards: Range
+    program_mb: int
+    seconds: float
+    """The longest episode that can be declared of it."""
+
+
+def losses_of(task: ReplyTask, taskset: Taskset) -> Iterator[Loss]:
+    """What `task` loses."""
+    if task.limits.agent is not None:
+        yield losses.REPLY_LATE.loss(task=task.id, format=NAME, field="limits.agent", value=task.limits.agent)
+
+
+def write_task(task: ReplyTask, taskset: Taskset, target: Target, ledger: Ledger) -> Written:
+    """The line of `task`, which `write_rest` writes."""
+    ledger.written += 1
+    return listed(task, taskset, target, ledger)
+
+
+def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
+    """What the package says of `task`."""
+    return Written(
+        id=task.id,
+        line=replies.line(task),
+        has_tools=bool(task.tools),
+        needs=tuple(needed(task.rule).values()),
+        rewards=_rewards(task.rule),
+        program_mb=_program_mb(task.rule),
+        seconds=min(task.limits.agent or EPISODE_SECONDS, EPISODE_SECONDS),
+    )
+
+
+def write_rest(
+    taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Written], shared: SharedTasks | None = None
+) -> None:
+    """Write the package around its tasks."""
+    tasks = list(written)
+    sets = packages.sets_of(taskset, {task.id for task in tasks})
+    replies.write(target, packages.HEADER, packages.header(taskset, shared, sets), (task.line for task in tasks))
+    if not tasks:
+        return
+    package = files(__package__) / "reply_package"
+    packages.copy_code(package, target, "")
+    packages.copy_code(package / "server", target, "server")
+    target.write("server/grade.py", (files("envconvert.formats.grader") / "grade.py").read_bytes())
+    target.write("validation/runtime.json", _plan(tasks[0].id))
+    values = _values(taskset, tasks, sets)
+    for path, place in _RENDERED.items():
+        if path == "README.md" and shared is not None:
+            continue  # the repository has its own
+        template = (package / f"{path}.jinja").read_text("utf-8")
+        target.write(place, packages.TEMPLATES.from_string(template).render(values))
+
+
+def commands(taskset: Taskset, example: str) -> str:
+    """Shell lines that run a repository on the Hub: an episode on its server."""
+    return "\n".join(
+        (
+            f"git clone {address(taskset.name)} && cd {taskset.name.rpartition('/')[2]}",
+            "uv pip install -r pyproject.toml",
+            "# As a server: the one step of an episode is what a model replies, which a rule scores.",
+            "uvicorn server.app:app --port 8000 & sleep 10",
+            "python - <<'EOF'",
+            "from openenv.core import GenericEnvClient",
+            "with GenericEnvClient(base_url='http://127.0.0.1:8000', message_timeout_s=600).sync() as env:",
+            f"    print(env.reset(task_id={example!r}).observation['prompt'])",
+            "    print(env.step({'text': 'What the model replies.'}).reward)",
+            "EOF",
+        )
+    )
+
+
+_RENDERED = {
+    "__init__.py": "__init__.py",
+    "client.py": "client.py",
+    "openenv.yaml": "openenv.yaml",
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    "dockerignore": ".dockerignore",
+    "server/Dockerfile": "server/Dockerfile",
+}
+"""Templates, and the files that they become."""
+
+
+def _values(taskset: Taskset, tasks: list[Written], sets: dict[str, list[str]]) -> dict[str, Any]:
+    package = package_name(taskset.name)
+    prefix = class_prefix(package)
+    return {
+        "name": taskset.name,
+        "package": package,
+        "repository": package.removesuffix("_env"),
+        "prefix": prefix,
+        "exports": sorted(["Call", f"{prefix}Env", "ReplyAction", "ReplyObservation", "ReplyState"]),
+        "found": sorted([f"{prefix}Env", "ReplyAction", "ReplyObservation"]),
+        "version": packages.pip_version(taskset.version),
+        "description": packages.about(taskset, "OpenEnv"),
+        "release": _RELEASE,
+        "sessions": _SESSIONS,
+        "tasks": len(tasks),
+        "splits": _splits(tasks, sets),
+        "example": json.dumps(tasks[0].id, ensure_ascii=False),
+        "has_tools": any(task.has_tools for task in tasks),
+        "needs": sorted({need for task in tasks for need in task.needs}),
+        "range": _range([task.rewards for task in tasks]),
+        "memory_mb": _MEMORY_MB + max(task.program_mb for task in tasks),
+        "seconds": max(task.seconds for task in tasks),
+    }
+
+
+def _splits(tasks: list[Written], sets: dict[str, list[str]]) -> dict[str, int]:
+    """How many tasks each split of the server has."""
+    if not sets:
+        return {_SPLIT: len(tasks)}
+    splits = {name: len(ids) for name, ids in sets.items()}
+    rest = len({task.id for task in tasks}.difference(*sets.values()))
+    return {**splits, _REST: splits.get(_REST, 0) + rest} if rest else splits
+
+
+def _plan(task: str) -> str:
+    """What `openenv validate` plays at its level `runtime`: a task, with an empty reply."""
+    plan = {
+        "plan_schema_version": "1",
+        "reset": {"episode_id": "validation", "seed": 0, "options": {"task_id": task}},
+        "actions": [{"text": ""}],
+    }
+    return json.dumps(plan, indent=2) + "\n"
+
+
+# What a rule says of the server that scores by it.
+
+
+def _range(rewards: list[Range]) -> str:
+    """The range of all, as YAML. OpenEnv wants it to have some length."""
+    low, high = min(low for low, _ in rewards), max(high for _, high in rewards)
+    return yaml.safe_dump([low, high if high > low else low + 1.0], default_flow_style=True).strip()
+
+
+def _rewards(rule: Rule) -> Range:
+    """Between which rewards are all that `rule` gives."""
+    if not isinstance(rule, Combined):
+        said = rule.outcomes
+        outcomes = [said.match, said.miss, *(value for value in (said.unparsable, said.empty) if value is not None)]
+        return min(outcomes), max(outcomes)
+    parts = [(_rewards(part.rule), part.weight) for part in rule.parts if part.weight != 0]
+    ranges = [rewards for rewards, _ in parts]
+    if rule.how in ("sum", "mean"):
+        weighted = [_times(rewards, (weight, weight)) for rewards, weight in parts]
+        weights = math.fsum(weight for _, weight in parts) if rule.how == "mean" else 1.0
+        ends = [math.fsum(end) / (weights or 1.0) for end in zip(*weighted, strict=True)]
+        return min(ends), max(ends)
+    if rule.how == "product":
+        product = (1.0, 1.0)
+        for rewards in ranges:
+            product = _times(product, rewards)
+        return product
+    closed = [(0.0, 0.0)] if rule.how == "gate" else []
+    return min(low for low, _ in ranges + closed), max(high for _, high in ranges + closed)
+
+
+def _times(one: Range, other: Range) -> Range:
+    ends = [a * b for a in one for b in other]
+    return min(ends), max(ends)
+
+
+def _program_mb(rule: Rule) -> int:
+    """The memory of the largest program that `rule` runs."""
+    if isinstance(rule, Combined):
+        return max((_program_mb(part.rule) for part in rule.parts), default=0)
+    return rule.memory_mb if isinstance(rule, Cases) else 0

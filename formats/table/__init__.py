@@ -1,0 +1,9 @@
+"""Tables: rows of a data set, as papers publish them, and the mapping that makes tasks of them (envconvert.toml).
+
+rows        JSON, JSON Lines, CSV, TSV and Parquet, a row at a time; gzip of those
+templates   Jinja2 expressions over a row, in a sandbox
+mapping     envconvert.toml: where the data is, what a task is made of, and how a reply is scored
+presets     common shapes, which a mapping names instead of a reward; which of them some rows look like
+reader      the taskset
+beginning   a mapping to begin with, for `envconvert init`
+"""

@@ -1,0 +1,115 @@
+"""The rows of a data file, one at a time: JSON, JSON Lines, CSV, TSV and Parquet, and gzip of all but the last."""
+
+import csv
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from envconvert.formats.files import UnreadableSourceError
+
+Row = Mapping[str, Any]
+
+SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+_CELL = 1 << 24
+"""Characters of one cell of a CSV file: whole files of code stand in some."""
+
+
+def kind(file: Path) -> str | None:
+    """The suffix that tells how `file` is read, `.gz` aside; None where it is of no kind that is read."""
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    return suffixes[-1] if suffixes and suffixes[-1] in SUFFIXES else None
+
+
+def rows(file: Path) -> Iterator[Row]:
+    """The rows of `file`, by column. Raises `UnreadableSourceError`, which names the row that cannot be read."""
+    try:
+        match kind(file):
+            case ".parquet":
+                yield from _parquet(file)
+            case ".json":
+                yield from _json(file)
+            case ".csv":
+                yield from _csv(file, ",")
+            case ".tsv":
+                yield from _csv(file, "\t")
+            case _:
+                yield from _lines(file)
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise UnreadableSourceError(file, str(error)) from None
+
+
+def _text(file: Path) -> io.TextIOWrapper:
+    raw = gzip.open(file, "rb") if file.suffix.lower() == ".gz" else open(file, "rb")  # noqa: SIM115 - of the wrapper
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+
+
+def _lines(file: Path) -> Iterator[Row]:
+    with _text(file) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield _object(file, f"line {number}", _decoded(file, f"line {number}", line))
+
+
+def _json(file: Path) -> Iterator[Row]:
+    with _text(file) as text:
+        said = _decoded(file, "the file", text.read())
+    if isinstance(said, dict):
+        lists = [value for value in said.values() if isinstance(value, list)]
+        if len(lists) != 1:
+            raise UnreadableSourceError(
+                file, f"it holds {len(lists)} lists, and one must be the rows; make it JSON Lines"
+            )
+        said = lists[0]
+    if not isinstance(said, list):
+        raise UnreadableSourceError(file, "it is neither a list of objects nor an object with one")
+    for number, value in enumerate(said, 1):
+        yield _object(file, f"row {number}", value)
+
+
+def _decoded(file: Path, where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableSourceError(file, f"{where} is no JSON: {error}") from None
+
+
+def _object(file: Path, where: str, value: Any) -> Row:
+    if not isinstance(value, dict):
+        raise UnreadableSourceError(file, f"{where} is no object, but {type(value).__name__}")
+    return value
+
+
+def _csv(file: Path, delimiter: str) -> Iterator[Row]:
+    csv.field_size_limit(min(_CELL, sys.maxsize))
+    with _text(file) as lines:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        try:
+            columns = next(reader, [])
+            for cells in reader:
+                if not cells:
+                    continue
+                if len(cells) != len(columns):
+                    reason = f"line {reader.line_num} has {len(cells)} cells, and there are {len(columns)} columns"
+                    raise UnreadableSourceError(file, reason)
+                yield dict(zip(columns, cells, strict=True))
+        except csv.Error as error:
+            raise UnreadableSourceError(file, f"line {reader.line_num}: {error}") from None
+
+
+def _parquet(file: Path) -> Iterator[Row]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches(batch_size=256):
+                yield from batch.to_pylist()
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+        raise UnreadableSourceError(file, f"it cannot be read as Parquet: {error}") from None

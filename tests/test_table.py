@@ -1,0 +1,393 @@
+"""Tables: kinds of files, mappings, templates and their bounds, presets, and what `envconvert init` writes."""
+
+import gzip
+import hashlib
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow
+import pytest
+from click.testing import CliRunner
+from pyarrow import parquet
+
+import envconvert
+from envconvert.cli import commands
+from envconvert.formats.files import UnreadableSourceError
+from envconvert.formats.grader.grade import grade
+from envconvert.formats.losses import Ledger, Loss
+from envconvert.formats.rules import (
+    Answer,
+    Boxed,
+    Cases,
+    Choice,
+    Exact,
+    InOut,
+    Line,
+    Lower,
+    Math,
+    Number,
+    Program,
+    Squeeze,
+)
+from envconvert.formats.table.presets import PRESETS
+from envconvert.formats.taskset import Message, Reply, ReplyTask
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "table"
+ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "2 + 2?", "answer": "4"}]
+QUIZ = """
+name = "org/quiz"
+data = "rows.jsonl"
+[task]
+prompt = "{{ question }}"
+reference = "{{ answer }}"
+[reward]
+kind = "answer"
+match = {by = "exact", expected = ["{{ answer }}"]}
+"""
+
+
+def write_rows(file: Path, rows: list[Any] = ROWS) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return file
+
+
+def mapping(folder: Path, text: str = QUIZ, rows: list[Any] = ROWS) -> Path:
+    write_rows(folder / "rows.jsonl", rows)
+    (folder / "envconvert.toml").write_text(text, "utf-8")
+    return folder
+
+
+def read_all(source: Path, **options: Any) -> tuple[list[ReplyTask], list[Loss]]:
+    ledger = Ledger()
+    return list(envconvert.read(source, **options).reply_tasks(ledger)), ledger.losses
+
+
+def score(task: ReplyTask, reply: str) -> float:
+    return grade(msgspec.to_builtins(task.rule), reply).reward
+
+
+# Files.
+
+
+def write_kind(file: Path) -> Path:
+    text = "".join(json.dumps(row) + "\n" for row in ROWS)
+    columns = {name: [row[name] for row in ROWS] for name in ("question", "answer")}
+    table = ["question,answer", "1 + 1?,2", "2 + 2?,4"]
+    if file.suffix == ".parquet":
+        parquet.write_table(pyarrow.table(columns), file)
+        return file
+    said = {
+        ".jsonl": "\ufeff\n" + text.replace("\n", "\r\n\r\n"),
+        ".json": json.dumps({"version": 1, "rows": ROWS}),
+        ".csv": "\ufeff" + "\r\n".join(table) + "\r\n\r\n",
+        ".tsv": "\n".join(table).replace(",", "\t"),
+    }[Path(file.name.removesuffix(".gz")).suffix]
+    raw = said.encode()
+    file.write_bytes(gzip.compress(raw) if file.suffix == ".gz" else raw)
+    return file
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv", "a.parquet", "a.jsonl.gz", "a.csv.gz"])
+def test_every_kind_of_file_has_the_same_rows(name: str, tmp_path: Path) -> None:
+    tasks, losses = read_all(write_kind(tmp_path / name))
+    assert losses == []
+    assert [task.reference for task in tasks] == [Reply(text="#### 2"), Reply(text="#### 4")]
+    rows = (b'{"answer":"2","question":"1 + 1?"}', b'{"answer":"4","question":"2 + 2?"}')
+    assert [task.id for task in tasks] == [hashlib.sha256(row).hexdigest()[:12] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.jsonl", b'{"question": "q"}\n{', "line 2 is no JSON"),
+        ("a.jsonl", b"[1]\n", "line 1 is no object, but list"),
+        ("a.jsonl", b'{"question": "\xff"}\n', "can't decode byte 0xff"),
+        ("a.json", b'{"a": [], "b": []}', "it holds 2 lists"),
+        ("a.json", b"1", "neither a list of objects nor an object with one"),
+        ("a.json", b"[1]", "row 1 is no object, but int"),
+        ("a.json", b"[" * 100_000, "no JSON"),
+        ("a.csv", b"question,answer\n1,2,3\n", "line 2 has 3 cells, and there are 2 columns"),
+        ("a.csv", b'question,answer\n"1,2\n', "line 2: unexpected end of data"),
+        ("a.jsonl.gz", b"no gzip", "Not a gzipped file"),
+        ("a.jsonl.gz", gzip.compress(b'{"question": 1}')[:-12], "Compressed file ended"),
+        ("a.parquet", b"PAR1", "cannot be read as Parquet"),
+    ],
+)
+def test_a_file_that_cannot_be_read(name: str, data: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UnreadableSourceError, match=reason):
+        read_all(tmp_path / name, format="table")
+
+
+def test_rows_of_nemo_gym_are_told_apart(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "a.jsonl", [{"responses_create_params": {"input": "q"}, "answer": "1"}])
+    with pytest.raises(UnreadableSourceError, match="its rows are NeMo Gym's"):
+        read_all(file, format="table")
+
+
+def test_rows_whose_meaning_is_not_sure(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "a.jsonl", [{"question": "Who?", "answer": "Bohr"}])
+    with pytest.raises(
+        UnreadableSourceError, match=r"not sure \(answers are compared as text.*envconvert init a\.jsonl"
+    ):
+        read_all(file)
+    file = write_rows(tmp_path / "b.jsonl", [{"left": 1, "right": 2}])
+    with pytest.raises(UnreadableSourceError, match=r"not sure \(its columns are left, right\)"):
+        read_all(file)
+
+
+# Mappings.
+
+
+def test_the_fixture() -> None:
+    taskset = envconvert.read(FIXTURES)
+    assert (taskset.name, taskset.version, taskset.licence) == ("acme/capitals", "1.0", "CC0-1.0")
+    assert taskset.ids == ("france", "norway", "bosnia and herzegovina", "peru")
+    assert dict(taskset.sets) == {"train": taskset.ids[:3], "test": ("peru",)}
+    [peru] = envconvert.read(FIXTURES, split="test").reply_tasks()
+    assert peru.prompt == (
+        Message(role="system", content="You answer in one word."),
+        Message(role="user", content="What is the capital of Peru?"),
+    )
+    assert (peru.metadata, peru.reference) == ({"difficulty": "easy"}, Reply(text="Lima"))
+    assert [score(peru, reply) for reply in ("Lima", "Answer:  LIMA. ", "Cusco", "")] == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_a_split_that_is_not_there() -> None:
+    with pytest.raises(UnreadableSourceError, match="no split 'dev'; its splits: train, test"):
+        envconvert.read(FIXTURES, split="dev")
+
+
+def test_equal_rows_have_ids_of_their_own(tmp_path: Path) -> None:
+    tasks, _ = read_all(mapping(tmp_path, rows=[ROWS[0], ROWS[0], ROWS[1]]))
+    first = tasks[0].id
+    assert [task.id for task in tasks[:2]] == [first, f"{first}-2"]
+    assert tasks[2].id not in (first, f"{first}-2")
+
+
+def test_messages_of_a_row(tmp_path: Path) -> None:
+    text = QUIZ.replace('prompt = "{{ question }}"', 'messages = "{{ messages }}"')
+    said = [
+        {"role": "user", "content": "1 + 1?"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "+ 1?"},
+    ]
+    [task], losses = read_all(mapping(tmp_path, text, [{"messages": said, "answer": "3"}]))
+    assert [message.role for message in task.prompt if isinstance(message, Message)] == ["user", "assistant", "user"]
+    assert losses == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('name = "org/quiz"', 'name = "quiz"', "name: 'quiz' is not ORG/NAME"),
+        ('name = "org/quiz"', 'titel = "x"', "unknown field `titel`"),
+        ("[task]", "[task]\nid2 = 1", "unknown field `id2`"),
+        ('data = "rows.jsonl"', 'data = "more.jsonl"', "data: no file is 'more.jsonl'"),
+        ('data = "rows.jsonl"', 'data = "../*/rows.jsonl"', "data: '../.*' leaves the folder"),
+        ('data = "rows.jsonl"', 'data = "/etc/passwd"', "data: no file is '/etc/passwd'"),
+        ('data = "rows.jsonl"', 'data = "rows.jsonl"\npreset = "x"', "preset: 'x' is none of"),
+        ('data = "rows.jsonl"', 'data = "rows.jsonl"\ncolumns = {a = "b"}', "columns: they are those of a preset"),
+        ('prompt = "{{ question }}"\n', "", "task: give either prompt or messages"),
+        ("[reward]", "[other]", "unknown field `other`"),
+        ("[task]", "[task", "Expected"),
+    ],
+)
+def test_a_mapping_that_is_wrong(old: str, new: str, reason: str, tmp_path: Path) -> None:
+    assert old in QUIZ
+    with pytest.raises(UnreadableSourceError, match=reason):
+        read_all(mapping(tmp_path, QUIZ.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "reason"),
+    [
+        ('"{{ question }}"', '"{{ riddle }}"', "task", "'riddle' is undefined"),
+        ('["{{ answer }}"]', '["{{ answr }}"]', "reward", "'answr' is undefined"),
+        ('["{{ answer }}"]', "[1]", "reward", "Expected `str`, got `int`"),
+        ('by = "exact"', 'by = "exactly"', "reward", "Invalid value 'exactly'"),
+        ('kind = "answer"', 'kind = "guess"', "reward", "Invalid value 'guess'"),
+    ],
+)
+def test_a_row_that_makes_no_task_is_refused(old: str, new: str, field: str, reason: str, tmp_path: Path) -> None:
+    assert old in QUIZ
+    tasks, losses = read_all(mapping(tmp_path, QUIZ.replace(old, new)))
+    assert tasks == []
+    assert [(loss.code, loss.severity, loss.field) for loss in losses] == [("row-unmapped", "refused", field)] * 2
+    assert losses[0].message.startswith("the mapping makes no task of 'rows.jsonl, row 1': ")
+    assert reason in losses[0].message
+
+
+# Templates do not reach Python, and are bounded.
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ question.__class__.__mro__ }}", "SecurityError"),
+        ("{{ ''.__class__ }}!", "SecurityError"),
+        ("{% for i in range(9) %}x{% endfor %}", "for is not there"),
+        ("{% macro m() %}{% endmacro %}", "macro is not there"),
+        ("{% include 'x' %}", "include is not there"),
+        ("{{ 'a' * 10 ** 9 }}", "is for numbers here"),
+        ("{{ 9 ** 9 ** 9 }}", "is for numbers here"),
+        ("{{ '%1000000000d' % 1 }}", "is for numbers here"),
+        ("{{ 'a'.center(10000000000) }}", "SecurityError"),
+        ("{{ '{:>10000000000}'.format('a') }}", "SecurityError"),
+        ("{{ '{:>10000000000}'['format']('a') }}", "SecurityError"),
+        ("{{ '{:>10000000000}' | attr('format') }}", "No filter named 'attr'"),
+        ("{{ range(10) }}", "'range' is undefined"),
+        ("{{ lipsum() }}", "'lipsum' is undefined"),
+        ("{{ question | pprint }}", "No filter named 'pprint'"),
+        ("{{ question", "end of template|unexpected"),
+    ],
+)
+def test_what_a_template_may_not(template: str, reason: str, tmp_path: Path) -> None:
+    begun = time.monotonic()
+    text = QUIZ.replace('prompt = "{{ question }}"', f"prompt = {json.dumps(template)}")
+    tasks, losses = read_all(mapping(tmp_path, text, ROWS[:1]))
+    assert tasks == []
+    assert re.search(reason, losses[0].message), losses[0].message
+    assert time.monotonic() - begun < 2
+
+
+# Presets.
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("sums", Number(expected=36.0)),
+        ("choices", Choice(expected="B", letters=("A", "B", "C", "D"))),
+        ("boxes", Math(expected=r"\frac{1}{2}")),
+    ],
+)
+def test_what_a_preset_expects(name: str, match: object) -> None:
+    tasks, losses = read_all(FIXTURES / f"{name}.jsonl")
+    assert losses == []
+    assert isinstance(tasks[0].rule, Answer)
+    assert tasks[0].rule.match == match
+
+
+def test_the_boxed_preset_reads_the_box() -> None:
+    tasks, _ = read_all(FIXTURES / "boxes.jsonl")
+    assert isinstance(tasks[1].rule, Answer)
+    assert (tasks[1].rule.extract, tasks[1].rule.match) == (((Boxed(),),), Math(expected=r"3 + 2\sqrt{2}"))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("sums", "#### 35"),
+        ("choices", "Answer: A"),
+        ("functions", "```python\ndef double(x):\n    return x\n```"),
+        (".", "Rome"),
+    ],
+)
+def test_references_are_right_and_others_wrong(name: str, wrong: str) -> None:
+    tasks, _ = read_all(FIXTURES if name == "." else FIXTURES / f"{name}.jsonl")
+    for task in tasks:
+        assert task.reference is not None
+        assert (score(task, task.reference.text), score(task, wrong), score(task, "")) == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reward"),
+    [("So 36 jars.\n#### 36", 1.0), ("#### 36.0", 1.0), ("36", 1.0), ("#### 36\n#### 37", 0.0), ("#### 36 jars", 0.0)],
+)
+def test_a_final_number(reply: str, reward: float) -> None:
+    tasks, _ = read_all(FIXTURES / "sums.jsonl")
+    assert score(tasks[0], reply) == reward
+
+
+def test_a_program_of_cases() -> None:
+    [task], _ = read_all(FIXTURES / "programs.jsonl")
+    assert task.rule == Cases(cases=(InOut(stdin="1 2\n", stdout="3\n"), InOut(stdin="-4 4\n", stdout="0\n")))
+    right = "```python\na, b = map(int, input().split())\nprint(a + b)\n```"
+    assert (score(task, right), score(task, right.replace("+", "-"))) == (1.0, 0.0)
+
+
+def test_the_tests_of_a_function() -> None:
+    [task], _ = read_all(FIXTURES / "functions.jsonl")
+    assert isinstance(task.rule, Cases)
+    [case] = task.rule.cases
+    assert isinstance(case, Program)
+    assert case.text.endswith("assert candidate(-1) == -2\n\n\ncheck(double)\n")
+
+
+def test_the_exact_preset(tmp_path: Path) -> None:
+    text = 'name = "o/q"\ndata = "rows.jsonl"\npreset = "exact"\n[task]\nid = "{{ question }}"\n'
+    tasks, _ = read_all(mapping(tmp_path, text, [{"question": "Who?", "answer": "Niels  Bohr"}]))
+    clean = (Squeeze(), Lower())
+    assert tasks[0].rule == Answer(extract=((Line(),),), clean=clean, match=Exact(expected=("Niels  Bohr",)))
+    assert score(tasks[0], "It was\nniels bohr") == 1.0
+
+
+@pytest.mark.parametrize("answer", [1, "B", "b", "tin"])
+def test_the_right_option_is_a_letter_a_position_or_the_text(answer: object, tmp_path: Path) -> None:
+    rows = [{"question": "Metal?", "options": {"label": ["A", "B"], "text": ["oak", "tin"]}, "answer": answer}]
+    [task], losses = read_all(write_rows(tmp_path / "rows.jsonl", rows))
+    assert losses == []
+    assert isinstance(task.rule, Answer)
+    assert task.rule.match == Choice(expected="B", letters=("A", "B"))
+
+
+# envconvert init.
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("sums", "final-number"),
+        ("choices", "multiple-choice"),
+        ("boxes", "boxed-math"),
+        ("functions", "function-tests"),
+        ("programs", "stdin-stdout"),
+    ],
+)
+def test_init_writes_a_mapping_that_reads_alike(name: str, preset: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.jsonl"
+    file.write_bytes((FIXTURES / file.name).read_bytes())
+    done = CliRunner().invoke(commands, ["init", str(file), "--name", "org/set"])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "envconvert.toml").read_text("utf-8")
+    assert f'preset = "{preset}"' in text
+    assert envconvert.read(tmp_path).name == "org/set"
+    read, given = read_all(tmp_path)[0], read_all(file)[0]
+    assert [(task.prompt, task.rule, task.replies) for task in read] == [
+        (task.prompt, task.rule, task.replies) for task in given
+    ]
+
+
+def test_init_overwrites_nothing(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "a.jsonl")
+    (tmp_path / "envconvert.toml").write_text("mine")
+    done = CliRunner().invoke(commands, ["init", str(file)])
+    assert (done.exit_code, (tmp_path / "envconvert.toml").read_text()) == (4, "mine")
+    assert "is there already" in done.output
+
+
+def test_init_says_which_columns_it_does_not_know(tmp_path: Path) -> None:
+    done = CliRunner().invoke(commands, ["init", str(write_rows(tmp_path / "a.jsonl", [{"left": 1}]))])
+    assert done.exit_code == 4
+    assert "its columns, left, have no known shape" in done.output
+    assert not (tmp_path / "envconvert.toml").exists()
+
+
+def test_init_says_what_to_look_at(tmp_path: Path) -> None:
+    rows = [{"question": "Who?", "answer": "Bohr", "target": "b"}]
+    done = CliRunner().invoke(commands, ["init", str(write_rows(tmp_path / "a.jsonl", rows))])
+    text = (tmp_path / "envconvert.toml").read_text("utf-8")
+    assert done.exit_code == 0
+    assert "# Look at this: answer is the column 'answer'; it might be 'target'.\n" in text
+    assert "# Look at this: answers are compared as text" in text
+
+
+def test_every_preset_is_tried_here() -> None:
+    tried = {"final-number", "multiple-choice", "boxed-math", "function-tests", "stdin-stdout", "exact"}
+    assert set(PRESETS) == tried
