@@ -191,8 +191,8 @@ FORMATS: dict[str, Format] = {
             tag="nemo-gym",
             release="0.7.0",
             title="NeMo Gym",
-            reads="Gym roots that envconvert wrote; rows (.jsonl), and folders of a resources server, an environment or "
-            "a benchmark whose rows are there, where a reward rule says what their server does",
+            reads="Gym roots that envconvert wrote; rows (.jsonl), and a resources server, an environment or a "
+            "benchmark with its rows, where a reward rule says what their server does",
             holds=parts.EVERY,
             splits=True,
             replies=True,

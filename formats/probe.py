@@ -4,12 +4,13 @@ A framework is never imported here: it lives in a virtual environment of its own
 process. A format's `probe` module holds the one `Probe` that knows its commands and its results.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from envconvert.formats.taskset import Reply
+from envconvert.formats.taskset import Reply, Taskset
 
 Agent = Literal["oracle", "nop"]
 """`oracle` plays the task's reference, `nop` does nothing."""
@@ -84,6 +85,30 @@ class ReplyProbe(Probe, Protocol):
 
         All are scored in one process of the framework. A model is not asked.
         """
+
+
+def known(taskset: Taskset, task: str, agent: Agent) -> Posed | None:
+    """What `agent` replies to `task` of `taskset`: the reference, or nothing. None where there is no reference."""
+    if agent == "nop":
+        return Posed(task, Reply())
+    reference = next((found.reference for found in taskset.reply_tasks() if found.id == task), None)
+    return None if reference is None else Posed(task, reference)
+
+
+NO_REFERENCE = Score(None, "the task has no reference reply")
+
+
+def lines(posed: Sequence[Posed]) -> str:
+    """`posed` for a framework's process: JSON Lines of `task`, `text` and `calls`."""
+    said = [
+        {
+            "task": each.task,
+            "text": each.reply.text,
+            "calls": [{"name": call.name, "arguments": call.arguments} for call in each.reply.calls],
+        }
+        for each in posed
+    ]
+    return "".join(json.dumps(each) + "\n" for each in said)
 
 
 def designated(rewards: dict[str, float] | None, key: str | None) -> Score:

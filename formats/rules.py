@@ -8,7 +8,9 @@ An answer is *extracted* from the reply by the first alternative that finds some
 strings that are expected are cleaned alike. A match has a score from 0 to 1, of which `outcomes` makes the reward.
 """
 
+import math
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, Literal
 
 import msgspec
@@ -353,12 +355,44 @@ class Combined(_Rule, frozen=True, kw_only=True, tag="combined"):
 Rule = Answer | Cases | Calls | Combined
 
 
+MATH = "math-verify[antlr4_9_3]==0.8.0"
+"""What math-verify is asked of pip: with the one ANTLR that NeMo Gym's own packages take, so that all score alike."""
+
+
 def packages(rule: Rule) -> dict[str, str]:
     """What the grader needs besides Python to score by `rule`: requirements of pip, by what needs them."""
     if isinstance(rule, Combined):
         return {need: pin for part in rule.parts for need, pin in packages(part.rule).items()}
     if isinstance(rule, Answer) and isinstance(rule.match, Math):
-        return {"math": "math-verify[antlr4_9_3]==0.8.0"}
+        return {"math": MATH}
     if isinstance(rule, Answer) and isinstance(rule.match, Schema):
         return {"schema": "jsonschema>=4.18"}
     return {}
+
+
+Range = tuple[float, float]
+"""The lowest and the highest reward."""
+
+
+def rewards(rule: Rule) -> Range:
+    """Between which rewards are all that `rule` gives."""
+    if not isinstance(rule, Combined):
+        said = rule.outcomes
+        outcomes = [said.match, said.miss, *(value for value in (said.unparsable, said.empty) if value is not None)]
+        return min(outcomes), max(outcomes)
+    parts = [(rewards(part.rule), part.weight) for part in rule.parts if part.weight != 0]
+    ranges = [found for found, _ in parts]
+    if rule.how in ("sum", "mean"):
+        weighted = [_times(found, (weight, weight)) for found, weight in parts]
+        weights = math.fsum(weight for _, weight in parts) if rule.how == "mean" else 1.0
+        ends = [math.fsum(end) / (weights or 1.0) for end in zip(*weighted, strict=True)]
+        return min(ends), max(ends)
+    if rule.how == "product":
+        return reduce(_times, ranges, (1.0, 1.0))
+    closed = [(0.0, 0.0)] if rule.how == "gate" else []
+    return min(low for low, _ in ranges + closed), max(high for _, high in ranges + closed)
+
+
+def _times(one: Range, other: Range) -> Range:
+    ends = [a * b for a in one for b in other]
+    return min(ends), max(ends)

@@ -19,9 +19,6 @@ from envconvert.formats.taskset import Taskset
 
 RELEASE = "0.7.0"
 
-MATH = "math-verify[antlr4_9_3]==0.8.0"
-"""With the release of ANTLR that Gym's OmegaConf demands: another cannot be installed beside it."""
-
 SET = "train"
 """The one dataset of a taskset whose sets tell no tasks apart."""
 

@@ -101,7 +101,8 @@ def _is_config(file: Path) -> bool:
 
 def _root(folder: Path) -> Path:
     """The Gym root of an environment's, a benchmark's or a server's folder; itself where it stands alone."""
-    return folder.parents[1] if folder.parent.name in _KINDS else folder
+    above = (folder.parent, folder.parent.parent)  # benchmarks/livecodebench/v5 is one
+    return next((kind.parent for kind in above if kind.name in _KINDS), folder)
 
 
 def _place(root: Path, folder: Path, path: str) -> Path:
@@ -130,6 +131,9 @@ def _named(folder: Path) -> dict[str, Served]:
 
 def _folder(folder: Path, dataset: str | None) -> Found:
     named = _named(folder)
+    example = folder / "data" / "example.jsonl"
+    if not named and dataset is None and example.is_file():
+        return _file(example, None)
     if not named:
         raise UnreadableSourceError(folder, "no agent of its configs has a dataset")
     name = dataset or (next(iter(named)) if len(named) == 1 else folder.name)
@@ -146,7 +150,6 @@ def _folder(folder: Path, dataset: str | None) -> Found:
         else:
             made = f"made by {said.prepare_script}" if said.prepare_script else said.address or "no address is given"
             absent.append((said.name, made))
-    example = folder / "data" / "example.jsonl"
     if not files and example.is_file():
         files.append(File(example, "example"))
     if not files:

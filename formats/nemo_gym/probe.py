@@ -12,9 +12,8 @@ from pathlib import Path
 
 from envconvert.formats import packages, replies
 from envconvert.formats.nemo_gym import reader
-from envconvert.formats.nemo_gym.environments import MATH
-from envconvert.formats.probe import Agent, Framework, Loaded, Posed, Score, tail
-from envconvert.formats.taskset import Reply
+from envconvert.formats.probe import NO_REFERENCE, Agent, Framework, Loaded, Posed, Score, known, lines, tail
+from envconvert.formats.rules import MATH
 
 _DRIVERS = Path(__file__).parent / "drivers"
 
@@ -50,7 +49,9 @@ class NemoGymProbe:
         """The server in a process of its own: seed, the agent, verify."""
         root = source.resolve()
         if replies.is_reply_file(root / packages.HEADER):
-            return self._score_known(python, root, task, agent)
+            taskset = reader.read(root, name=None, reward_key=None, select=lambda ids: [task])
+            posed = known(taskset, task, agent)
+            return NO_REFERENCE if posed is None else self.score_replies(python, root, [posed])[0]
         servers = [path.parent for path in sorted(root.glob("resources_servers/*/app.py"))]
         if not servers:
             return Score(None, "no task here is played by a server; Harbor runs them behind Gym", started=False)
@@ -65,24 +66,10 @@ class NemoGymProbe:
         """The server's own verify, with each reply as a model server would give it."""
         root = source.resolve()
         [environment] = root.glob("environments/*")
-        asked = "".join(json.dumps(_said(each)) + "\n" for each in posed)
-        done = _run([str(python), str(_DRIVERS / "score_replies.py"), str(environment)], root, said=asked)
+        done = _run([str(python), str(_DRIVERS / "score_replies.py"), str(environment)], root, said=lines(posed))
         if done.returncode:
             return [Score(None, f"the server failed: {tail(done.stderr)}") for _ in posed]
         return [Score(**json.loads(line)) for line in done.stdout.splitlines()]
-
-    def _score_known(self, python: Path, root: Path, task: str, agent: Agent) -> Score:
-        taskset = reader.read(root, name=None, reward_key=None, select=lambda ids: [task])
-        reference = next((task.reference for task in taskset.reply_tasks()), None)
-        if agent == "oracle" and reference is None:
-            return Score(None, "the task has no reference reply")
-        [score] = self.score_replies(python, root, [Posed(task, (agent == "oracle" and reference) or Reply())])
-        return score
-
-
-def _said(posed: Posed) -> dict[str, object]:
-    calls = [{"name": call.name, "arguments": call.arguments} for call in posed.reply.calls]
-    return {"task": posed.task, "text": posed.reply.text, "calls": calls}
 
 
 def _invalid(python: Path, root: Path, place: Path) -> str | None:

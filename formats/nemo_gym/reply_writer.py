@@ -1,13 +1,12 @@
 """A taskset of replies written as a Gym root: rows, and a resources server that scores a reply by its row's rule."""
 
 from collections.abc import Iterable, Iterator
-from functools import reduce
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
-from envconvert.formats import losses, packages, replies
+from envconvert.formats import losses, packages, replies, rules
 from envconvert.formats.files import Target
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import module_name
@@ -15,8 +14,7 @@ from envconvert.formats.nemo_gym import environments, rows
 from envconvert.formats.nemo_gym.environments import RELEASE, commands
 from envconvert.formats.nemo_gym.fidelity import NAME
 from envconvert.formats.repository import SharedTasks
-from envconvert.formats.rules import Combined, Rule
-from envconvert.formats.rules import packages as needed
+from envconvert.formats.rules import Range
 from envconvert.formats.taskset import Media, Message, ReplyTask, Taskset
 
 __all__ = ["commands", "listed", "losses_of", "write_rest", "write_task"]
@@ -36,7 +34,7 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     has_tools: bool
     needs: tuple[str, ...]
     """Requirements of pip."""
-    rewards: "Range"
+    rewards: Range
 
 
 def losses_of(task: ReplyTask, taskset: Taskset) -> Iterator[Loss]:
@@ -67,8 +65,8 @@ def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) ->
         played=played,
         line=replies.line(task),
         has_tools=bool(task.tools),
-        needs=_needs(task.rule),
-        rewards=_rewards(task.rule),
+        needs=tuple(rules.packages(task.rule).values()),
+        rewards=rules.rewards(task.rule),
     )
 
 
@@ -128,7 +126,7 @@ def _write_environment(
     name: str,
     lines: dict[str, list[str]],
     played: dict[str, Any],
-    ranges: list["Range"],
+    ranges: list[Range],
 ) -> None:
     kind, steps = played["agent"]["kind"], played["agent"]["max_steps"]
     agent = {
@@ -157,37 +155,3 @@ def _write_server(target: Target, name: str, needs: list[str]) -> None:
     packages.copy_code(files(__package__) / "reply_package", target, place)
     target.write(f"{place}/grade.py", (files("envconvert.formats.grader") / "grade.py").read_bytes())
     target.write(f"{place}/requirements.txt", "".join(f"{need}\n" for need in ["-e nemo-gym[dev] @ ../../", *needs]))
-
-
-def _needs(rule: Rule) -> tuple[str, ...]:
-    pins = needed(rule)
-    return tuple({**pins, "math": environments.MATH}.values() if "math" in pins else pins.values())
-
-
-Range = tuple[float, float]
-"""The lowest and the highest reward."""
-
-
-def _rewards(rule: Rule) -> Range:
-    """Between which rewards are all that `rule` gives."""
-    if isinstance(rule, Combined):
-        return _combined(rule, [(_rewards(part.rule), part.weight) for part in rule.parts if part.weight != 0])
-    said = rule.outcomes
-    outcomes = [said.match, said.miss, *(value for value in (said.unparsable, said.empty) if value is not None)]
-    return min(outcomes), max(outcomes)
-
-
-def _combined(rule: Combined, parts: list[tuple[Range, float]]) -> Range:
-    if rule.how == "product":
-        return reduce(_times, (part for part, _ in parts), (1.0, 1.0))
-    if rule.how in ("sum", "mean"):
-        scale = 1.0 if rule.how == "sum" else 1.0 / (sum(weight for _, weight in parts) or 1.0)
-        weighted = [_times(part, (weight * scale, weight * scale)) for part, weight in parts]
-        return sum(low for low, _ in weighted), sum(high for _, high in weighted)
-    closed = [0.0] if rule.how == "gate" else []
-    return min([low for (low, _), _ in parts] + closed), max([high for (_, high), _ in parts] + closed)
-
-
-def _times(one: Range, other: Range) -> Range:
-    ends = [a * b for a in one for b in other]
-    return min(ends), max(ends)

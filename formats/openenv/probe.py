@@ -8,8 +8,8 @@ from pathlib import Path
 
 from envconvert.formats import packages, replies
 from envconvert.formats.openenv import reader
-from envconvert.formats.probe import Agent, Framework, Loaded, Posed, Score, tail
-from envconvert.formats.taskset import Reply
+from envconvert.formats.probe import NO_REFERENCE, Agent, Framework, Loaded, Posed, Score, known, lines, tail
+from envconvert.formats.rules import MATH
 
 _DRIVERS = Path(__file__).parent / "drivers"
 
@@ -22,7 +22,7 @@ class OpenEnvProbe:
         requirement="openenv==0.10.0",
         python=(3, 11),
         megabytes=390,
-        beside=("pathspec>=0.12", "math-verify[antlr4_9_3]==0.8.0"),
+        beside=("pathspec>=0.12", MATH),
     )
 
     def load(self, python: Path, source: Path) -> Loaded:
@@ -41,7 +41,9 @@ class OpenEnvProbe:
     def score(self, python: Path, source: Path, task: str, agent: Agent, reward_key: str | None, work: Path) -> Score:
         """An episode of the served package: reset on the task, the reference for `oracle`, and submit."""
         if _asks_for_replies(source):
-            return self._score_known(python, source, task, agent)
+            taskset = reader.read(source, name=None, reward_key=None, select=lambda ids: [task])
+            posed = known(taskset, task, agent)
+            return NO_REFERENCE if posed is None else self.score_replies(python, source, [posed])[0]
         chosen = {} if reward_key is None else {"REWARD_KEY": reward_key}
         command = [str(python), str(_DRIVERS / "drive_openenv.py"), "score", str(source), task, agent]
         done = _run(command, work, chosen)
@@ -51,28 +53,14 @@ class OpenEnvProbe:
 
     def score_replies(self, python: Path, source: Path, posed: Sequence[Posed]) -> list[Score]:
         """An episode of the served package for each: reset on the task, and the reply."""
-        asked = "".join(json.dumps(_said(each)) + "\n" for each in posed)
-        done = _run([str(python), str(_DRIVERS / "score_replies.py"), "score", str(source)], source, said=asked)
+        done = _run([str(python), str(_DRIVERS / "score_replies.py"), "score", str(source)], source, said=lines(posed))
         if done.returncode:
             return [Score(None, f"the server failed: {tail(done.stderr)}") for _ in posed]
         return [Score(**json.loads(line)) for line in done.stdout.splitlines()]
 
-    def _score_known(self, python: Path, source: Path, task: str, agent: Agent) -> Score:
-        taskset = reader.read(source, name=None, reward_key=None, select=lambda ids: [task])
-        reference = next((task.reference for task in taskset.reply_tasks()), None)
-        if agent == "oracle" and reference is None:
-            return Score(None, "the task has no reference reply")
-        [score] = self.score_replies(python, source, [Posed(task, (agent == "oracle" and reference) or Reply())])
-        return score
-
 
 def _asks_for_replies(source: Path) -> bool:
     return replies.is_reply_file(source / packages.HEADER)
-
-
-def _said(posed: Posed) -> dict[str, object]:
-    calls = [{"name": call.name, "arguments": call.arguments} for call in posed.reply.calls]
-    return {"task": posed.task, "text": posed.reply.text, "calls": calls}
 
 
 def _run(

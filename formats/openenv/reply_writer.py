@@ -1,7 +1,6 @@
 """A taskset of replies written as an OpenEnv package, whose server scores a reply by the rule of its task."""
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from typing import Any
@@ -9,14 +8,13 @@ from typing import Any
 import msgspec
 import yaml
 
-from envconvert.formats import losses, packages, replies
+from envconvert.formats import losses, packages, replies, rules
 from envconvert.formats.files import Target
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.openenv.fidelity import EPISODE_SECONDS, NAME
 from envconvert.formats.openenv.writer import class_prefix, package_name
 from envconvert.formats.repository import SharedTasks, address
-from envconvert.formats.rules import Cases, Combined, Rule
-from envconvert.formats.rules import packages as needed
+from envconvert.formats.rules import Cases, Combined, Range, Rule
 from envconvert.formats.taskset import ReplyTask, Taskset
 
 _RELEASE = "0.10.0"
@@ -29,9 +27,6 @@ _SPLIT, _REST = "train", "unassigned"
 
 _MEMORY_MB = 2048
 """For the server and the grader's processes, without the programs that a rule runs."""
-
-Range = tuple[float, float]
-"""The lowest and the highest reward."""
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
@@ -67,8 +62,8 @@ def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) ->
         id=task.id,
         line=replies.line(task),
         has_tools=bool(task.tools),
-        needs=tuple(needed(task.rule).values()),
-        rewards=_rewards(task.rule),
+        needs=tuple(rules.packages(task.rule).values()),
+        rewards=rules.rewards(task.rule),
         program_mb=_program_mb(task.rule),
         seconds=min(task.limits.agent or EPISODE_SECONDS, EPISODE_SECONDS),
     )
@@ -177,33 +172,6 @@ def _range(rewards: list[Range]) -> str:
     """The range of all, as YAML. OpenEnv wants it to have some length."""
     low, high = min(low for low, _ in rewards), max(high for _, high in rewards)
     return yaml.safe_dump([low, high if high > low else low + 1.0], default_flow_style=True).strip()
-
-
-def _rewards(rule: Rule) -> Range:
-    """Between which rewards are all that `rule` gives."""
-    if not isinstance(rule, Combined):
-        said = rule.outcomes
-        outcomes = [said.match, said.miss, *(value for value in (said.unparsable, said.empty) if value is not None)]
-        return min(outcomes), max(outcomes)
-    parts = [(_rewards(part.rule), part.weight) for part in rule.parts if part.weight != 0]
-    ranges = [rewards for rewards, _ in parts]
-    if rule.how in ("sum", "mean"):
-        weighted = [_times(rewards, (weight, weight)) for rewards, weight in parts]
-        weights = math.fsum(weight for _, weight in parts) if rule.how == "mean" else 1.0
-        ends = [math.fsum(end) / (weights or 1.0) for end in zip(*weighted, strict=True)]
-        return min(ends), max(ends)
-    if rule.how == "product":
-        product = (1.0, 1.0)
-        for rewards in ranges:
-            product = _times(product, rewards)
-        return product
-    closed = [(0.0, 0.0)] if rule.how == "gate" else []
-    return min(low for low, _ in ranges + closed), max(high for _, high in ranges + closed)
-
-
-def _times(one: Range, other: Range) -> Range:
-    ends = [a * b for a in one for b in other]
-    return min(ends), max(ends)
 
 
 def _program_mb(rule: Rule) -> int:

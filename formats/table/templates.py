@@ -1,33 +1,52 @@
 """Templates over a row: Jinja2 expressions in a sandbox, with what data sets need of functions, and bounds.
 
-A mapping may come from people whom nobody knows. Its templates reach neither Python nor files, and do not loop; what
-one makes of a row is at most a megabyte.
+A mapping may come from people whom nobody knows. Its templates reach neither Python nor files, and do not loop; without
+loops and variables what they take grows with their own length and the row's, but for what is bounded here: joins and
+replacements. Nothing becomes text that does not say how: a null is no `None` in a prompt, and a list no list of Python.
 """
 
+import json
+import math
 import re
 import string
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, time
+from decimal import Decimal
+from functools import cache, partial
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError, nodes
+from jinja2 import StrictUndefined, Undefined, nodes
+from jinja2.environment import TemplateExpression
 from jinja2.sandbox import SandboxedEnvironment
 
 from envconvert.formats.grader.grade import extracted
 
-_CHARACTERS = 1_000_000
-_PADS = {"center", "ljust", "rjust", "zfill", "expandtabs", "format", "format_map", "translate"}
-_FILTERS = {"trim", "lower", "upper", "replace", "join", "length", "first", "last", "int", "float", "string", "list"}
-_FILTERS |= {"default", "round", "abs", "tojson", "sort", "unique", "title", "capitalize"}
-_LOOPS = (nodes.For, nodes.Macro, nodes.CallBlock, nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
-_ALONE = re.compile(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", re.DOTALL)
+CHARACTERS = 1_000_000
+"""The most that one template may make of a row."""
+
+_METHODS: dict[type, frozenset[str]] = {
+    str: frozenset(
+        "capitalize count endswith find index isdigit lower lstrip partition removeprefix removesuffix rfind"
+        " rpartition rsplit rstrip split splitlines startswith strip title upper".split()
+    ),
+    dict: frozenset(["get", "items", "keys", "values"]),
+    list: frozenset(["count", "index"]),
+}
+_JINJA_FILTERS = ("abs", "default", "first", "last", "length", "list", "sort", "unique")
+_STATEMENTS = (nodes.Output, nodes.If)
 
 
 class TemplateFaultError(Exception):
-    """A template cannot be read, or makes nothing of a row; the message says why."""
+    """A template cannot be read, or makes nothing of a row: why, and which field of the mapping it is."""
+
+    def __init__(self, reason: str, field: str = "") -> None:
+        super().__init__(reason)
+        self.field = field
 
 
 class _Sandbox(SandboxedEnvironment):
+    """Values of JSON alone: their items, and the methods that are named above."""
+
     intercepted_binops = frozenset(["*", "**", "%"])
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -37,71 +56,176 @@ class _Sandbox(SandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """No methods that pad: they too may take all memory."""
-        return self.unsafe_undefined(obj, attribute) if attribute in _PADS else super().getattr(obj, attribute)
+        """An item, before a method of the same name."""
+        if isinstance(obj, Undefined):
+            return str(obj)  # raises, and says what is not there
+        if isinstance(obj, Mapping) and attribute in obj:
+            return obj[attribute]
+        if isinstance(obj, str) and attribute in _BOUNDED:
+            return partial(_BOUNDED[attribute], obj)
+        if any(isinstance(obj, kind) and attribute in names for kind, names in _METHODS.items()):
+            return getattr(obj, attribute)
+        return self.undefined(obj=obj, name=attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """As `getattr`, to which it falls back."""
-        if isinstance(obj, Mapping) or argument not in _PADS:
-            return super().getitem(obj, argument)
-        return self.unsafe_undefined(obj, argument)
+        """An item, and never an attribute."""
+        if isinstance(obj, Undefined):
+            return str(obj)
+        try:
+            return obj[argument]
+        except (LookupError, TypeError):
+            return self.undefined(obj=obj, name=argument)
 
 
-def lettered(options: Sequence[Any] | Mapping[str, Any]) -> str:
+# Filters. What is text in them was made text by `written`.
+
+
+def written(made: Any) -> str:
+    """A value as text. Raises `TemplateFaultError` where nothing says how it is written."""
+    if isinstance(made, Undefined):
+        return str(made)  # raises, and says what is not there
+    if isinstance(made, float) and not math.isfinite(made):
+        raise TemplateFaultError(f"a value is {made}, which is no number")
+    if isinstance(made, (str, int, float, Decimal, date, time)):
+        return str(made)
+    if made is None:
+        raise TemplateFaultError("a value is null")
+    raise TemplateFaultError(f"a {type(made).__name__} is no text; write it with join or json")
+
+
+def _replaced(text: Any, old: str, new: str) -> str:
+    text = written(text)
+    _check_length(len(text) + text.count(old) * (len(new) - len(old)))
+    return text.replace(old, new)
+
+
+def _joined(values: Iterable[Any], between: str = "") -> str:
+    parts = [written(value) for value in values]
+    _check_length(sum(map(len, parts)) + len(parts) * len(between))
+    return between.join(parts)
+
+
+def _check_length(length: int) -> None:
+    if length > CHARACTERS:
+        raise TemplateFaultError(f"it makes {length} characters, and {CHARACTERS} are the most")
+
+
+def _rounded(value: Any, digits: int = 0) -> float:
+    return round(float(value), min(max(digits, 0), 20))
+
+
+def _from_json(text: Any) -> Any:
+    return json.loads(written(text))
+
+
+def lettered(options: Any) -> str:
     """`options`, a list or an object by letter, a line each: `A. first`."""
-    return "\n".join(f"{letter}. {text}" for letter, text in _options(options).items())
+    _, texts = _options(options)
+    return "\n".join(f"{name}. {written(text)}" for name, text in zip(letters(options), texts, strict=True))
 
 
-def letters(options: Sequence[Any] | Mapping[str, Any]) -> list[str]:
-    """The letters of `options`."""
-    return list(_options(options))
+def letters(options: Any) -> list[str]:
+    """The letters of `options`: the source's own, else from A on."""
+    labels, _ = _options(options)
+    own = all(label in string.ascii_uppercase and len(label) == 1 for label in labels)
+    return labels if own else list(string.ascii_uppercase[: len(labels)])
 
 
-def letter(answer: Any, options: Sequence[Any] | Mapping[str, Any]) -> str:
-    """The letter of the right one: `answer` is a letter, a position that begins at 0, or the option itself."""
-    there = _options(options)
-    if isinstance(answer, str) and answer.strip().upper() in there:
-        return answer.strip().upper()
-    if isinstance(answer, int) and 0 <= answer < len(there):
-        return list(there)[answer]
-    found = [name for name, text in there.items() if text == answer]
-    if len(found) == 1:
-        return found[0]
-    raise TemplateFaultError(f"{answer!r} is none of the options {', '.join(there)}")
+def letter(answer: Any, options: Any) -> str:
+    """The letter of the right one: `answer` is its label, its position from 0, or the option itself.
+
+    Raises `TemplateFaultError` where it is none of these, or means two options.
+    """
+    labels, texts = _options(options)
+    meant = {place for place, text in enumerate(texts) if answer == text}
+    label = str(answer).strip().upper()
+    if not isinstance(answer, bool) and label in labels:
+        meant.add(labels.index(label))
+    elif not isinstance(answer, bool) and re.fullmatch(r"\d{1,2}", label) and int(label) < len(labels):
+        meant.add(int(label))
+    named = letters(options)
+    if len(meant) != 1:
+        about = "may mean several" if meant else "is none"
+        raise TemplateFaultError(f"{answer!r} {about} of the options {', '.join(named)}")
+    return named[meant.pop()]
 
 
-def _options(options: Any) -> dict[str, Any]:
+def _options(options: Any) -> tuple[list[str], list[Any]]:
+    """Labels and texts."""
+    if isinstance(options, list) and options and all(isinstance(o, Mapping) and {"label", "text"} <= o.keys() for o in options):
+        options = {"label": [o["label"] for o in options], "text": [o["text"] for o in options]}
     if isinstance(options, Mapping) and {"label", "text"} <= options.keys():  # as datasets stores a list of objects
-        options = dict(zip(options["label"], options["text"], strict=True))
+        options = dict(zip(map(str, options["label"]), options["text"], strict=True))
+    if isinstance(options, Sequence) and not isinstance(options, str):
+        options = dict(zip(string.ascii_uppercase, options, strict=False)) if len(options) <= 26 else {}
     if isinstance(options, Mapping):
-        return {str(name): text for name, text in options.items()}
-    if isinstance(options, (list, tuple)) and 0 < len(options) <= len(string.ascii_uppercase):
-        return dict(zip(string.ascii_uppercase, options, strict=False))
-    raise TemplateFaultError(f"{options!r} is no list of options")
+        # Parquet has the same labels in every row, and null for those that one has not
+        there = {str(label).strip().upper(): text for label, text in options.items() if text is not None}
+        if 0 < len(there) <= len(string.ascii_uppercase):
+            return list(there), list(there.values())
+    raise TemplateFaultError(f"{options!r:.200} is no list of 1 to 26 options")
 
 
-def boxed(text: str) -> str:
+def boxed(text: Any) -> str:
     r"""What the last `\boxed{…}` of `text` holds."""
-    found = extracted([{"by": "boxed"}], text)
+    found = extracted([{"by": "boxed"}], written(text))
     if found is None:
         raise TemplateFaultError("there is no \\boxed{} in it")
     return found
 
 
-def in_out(inputs: Sequence[str], outputs: Sequence[str]) -> list[dict[str, Any]]:
+_NUMBER = re.compile(r"([+-]?)\$?(\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)%?")
+
+
+def number(text: Any) -> float:
+    """The number that `text` is; commas between thousands, a `$` before it and a `%` behind it are left out."""
+    found = _NUMBER.fullmatch(written(text).strip().replace("\u2212", "-"))
+    if isinstance(text, bool) or found is None:
+        raise TemplateFaultError(f"{text!r:.200} is no number")
+    return float(found[1] + found[2].replace(",", ""))
+
+
+def in_out(inputs: Any, outputs: Any) -> list[dict[str, Any]]:
     """Cases of a program, by what it is given and what it prints."""
+    if not isinstance(inputs, list) or not isinstance(outputs, list):
+        raise TemplateFaultError("inputs and outputs are no lists; fromjson reads them from text")
     if len(inputs) != len(outputs) or not inputs:
         raise TemplateFaultError(f"there are {len(inputs)} inputs and {len(outputs)} outputs")
     return [{"by": "io", "stdin": given, "stdout": wanted} for given, wanted in zip(inputs, outputs, strict=True)]
 
 
+_BOUNDED: Mapping[str, Callable[..., str]] = {
+    "replace": _replaced,
+    "join": lambda between, values: _joined(values, between),
+}
+
+_FILTERS: Mapping[str, Callable[..., Any]] = {
+    "lower": lambda text: written(text).lower(),
+    "upper": lambda text: written(text).upper(),
+    "trim": lambda text, characters=None: written(text).strip(characters),
+    "replace": _replaced,
+    "join": _joined,
+    "string": written,
+    "int": lambda value: int(written(value)),
+    "float": lambda value: float(written(value)),
+    "number": number,
+    "round": _rounded,
+    "json": partial(json.dumps, ensure_ascii=False),
+    "fromjson": _from_json,
+    "boxed": boxed,
+    "lettered": lettered,
+    "letters": letters,
+    "letter": letter,
+}
+
+
 @cache
 def _environment() -> SandboxedEnvironment:
-    environment = _Sandbox(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
-    environment.filters = {name: filter for name, filter in environment.filters.items() if name in _FILTERS}
-    environment.globals = {}
-    environment.filters.update(lettered=lettered, letters=letters, letter=letter, boxed=boxed)
-    environment.globals.update(in_out=in_out)
+    environment = _Sandbox(
+        undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, finalize=written, cache_size=0
+    )
+    environment.filters = {name: environment.filters[name] for name in _JINJA_FILTERS} | dict(_FILTERS)
+    environment.globals = {"in_out": in_out}
     return environment
 
 
@@ -114,38 +238,85 @@ def compiled(source: str) -> Callable[[Mapping[str, Any]], Any]:
     environment = _environment()
     try:
         tree = environment.parse(source)
-        if loop := next(tree.find_all(_LOOPS), None):
-            raise TemplateFaultError(f"{type(loop).__name__.lower()} is not there for templates")
-        if alone := _ALONE.fullmatch(source):
-            expression = environment.compile_expression(alone[1], undefined_to_none=False)
-            return lambda row: expression(**row)
-        template = environment.from_string(source)
-    except TemplateError as error:
-        raise TemplateFaultError(str(error)) from None
-    return lambda row: template.render(row)
+        if other := next((node for node in tree.find_all(nodes.Stmt) if not isinstance(node, _STATEMENTS)), None):
+            raise TemplateFaultError(f"{type(other).__name__.lower()} is not there for templates")
+        if (expression := _alone(environment.parse(source.strip()))) is None:
+            return environment.from_string(source).render
+        place = nodes.Assign(nodes.Name("result", "store"), expression, lineno=1)
+        template = environment.from_string(nodes.Template([place], lineno=1))
+        return TemplateExpression(template, undefined_to_none=False)
+    except TemplateFaultError:
+        raise
+    except Exception as error:  # of the source: too deep, or a number of too many digits
+        raise TemplateFaultError(f"{type(error).__name__}: {error}"[:500]) from None
+
+
+def _alone(tree: nodes.Template) -> nodes.Expr | None:
+    """The expression that is all that the template is."""
+    match tree.body:
+        case [nodes.Output(nodes=[expression])] if not isinstance(expression, nodes.TemplateData):
+            return expression
+    return None
 
 
 def value(source: str, row: Mapping[str, Any]) -> Any:
-    """What the template `source` gives for `row`. Raises `TemplateFaultError`."""
+    """What the template `source` gives for `row`, whose columns it finds by name, and in `row`.
+
+    Raises `TemplateFaultError`.
+    """
+    template = compiled(source)
     try:
-        made = compiled(source)(row)
-        if isinstance(made, StrictUndefined):
-            str(made)  # raises, and says what is not there
+        made = template({"row": row, **row})
+        if isinstance(made, Undefined):
+            written(made)
     except TemplateFaultError:
         raise
     except Exception as error:  # of the expression: any kind
         raise TemplateFaultError(f"{type(error).__name__}: {error}"[:500]) from None
-    if isinstance(made, str) and len(made) > _CHARACTERS:
-        raise TemplateFaultError(f"it makes {len(made)} characters, and {_CHARACTERS} are the most")
+    if isinstance(made, str):
+        _check_length(len(made))
+    elif not _is_finite(made):
+        raise TemplateFaultError("a number in it is not finite")
     return made
 
 
-def values(said: Any, row: Mapping[str, Any]) -> Any:
-    """`said` with each string in it as the value that it has as a template."""
+def _is_finite(made: Any) -> bool:
+    if isinstance(made, Mapping):
+        return all(map(_is_finite, made.values()))
+    if isinstance(made, (list, tuple)):
+        return all(map(_is_finite, made))
+    return not isinstance(made, float) or math.isfinite(made)
+
+
+def values(said: Any, row: Mapping[str, Any], field: str) -> Any:
+    """`said`, at `field` of a mapping, with each string in it as the value that it has as a template."""
     if isinstance(said, str):
-        return value(said, row) if "{{" in said or "{%" in said else said
-    if isinstance(said, dict):
-        return {name: values(inner, row) for name, inner in said.items()}
-    if isinstance(said, list):
-        return [values(inner, row) for inner in said]
+        try:
+            return value(said, row) if is_template(said) else said
+        except TemplateFaultError as error:
+            raise TemplateFaultError(str(error), field) from None
+    if isinstance(said, Mapping):
+        return {name: values(inner, row, f"{field}.{name}") for name, inner in said.items()}
+    if isinstance(said, (list, tuple)):
+        return [values(inner, row, f"{field}[{place}]") for place, inner in enumerate(said)]
     return said
+
+
+def check(said: Any, field: str) -> None:
+    """Read every template in `said`, at `field` of a mapping. Raises `TemplateFaultError`."""
+    if isinstance(said, str) and is_template(said):
+        try:
+            compiled(said)
+        except TemplateFaultError as error:
+            raise TemplateFaultError(str(error), field) from None
+    elif isinstance(said, Mapping):
+        for name, inner in said.items():
+            check(inner, f"{field}.{name}")
+    elif isinstance(said, (list, tuple)):
+        for place, inner in enumerate(said):
+            check(inner, f"{field}[{place}]")
+
+
+def is_template(said: str) -> bool:
+    """Whether anything in `said` is filled in."""
+    return "{{" in said or "{%" in said
