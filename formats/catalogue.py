@@ -173,6 +173,7 @@ FORMATS: dict[str, Format] = {
             title="Verifiers",
             reads="packages that envconvert wrote",
             holds=parts.EVERY - {"tpu", "windows"},
+            replies=True,
             place="verifiers",
         ),
         Format(

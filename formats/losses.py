@@ -704,6 +704,26 @@ REPLY_LATE = Kind(
     "keep to the time where the model is asked",
 )
 
+# Replies in Verifiers.
+TOOLS_EXECUTED = Kind(
+    "tools-executed",
+    R,
+    "the tools {value} are offered, whose calls nobody executes, and Verifiers offers only tools that it executes",
+    "convert to openenv or nemo-gym, which offer them as they are",
+)
+MEDIA_UNSENT = Kind(
+    "media-unsent",
+    R,
+    "a message by the {role} has media of the kind {value}, and Verifiers sends images of a user or the system only",
+    "leave it out, or convert to openenv",
+)
+DEVELOPER_SYSTEM = Kind(
+    "developer-system",
+    N,
+    "Verifiers has no developer, whose messages are sent as the system's",
+    "nothing: most endpoints take them alike",
+)
+
 # Rows of a table.
 ROW_UNMAPPED = Kind(
     "row-unmapped",

@@ -3,15 +3,18 @@
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from envconvert.formats.probe import Agent, Framework, Loaded, Score, tail
-from envconvert.formats.verifiers.reader import find
+from envconvert.formats import packages, replies
+from envconvert.formats.probe import NO_REFERENCE, Agent, Framework, Loaded, Posed, Score, known, lines, tail
+from envconvert.formats.verifiers.reader import find, read
 from envconvert.formats.verifiers.stand_in import stand_in
 
 _HERE = Path(__file__).parent
 _LOADER = _HERE / "drivers" / "load_verifiers.py"
+_SCORER = _HERE / "drivers" / "score_replies.py"
 _HARNESSES = _HERE / "harnesses"
 
 
@@ -43,6 +46,10 @@ class VerifiersProbe:
     def score(self, python: Path, source: Path, task: str, agent: Agent, reward_key: str | None, work: Path) -> Score:
         """`vf-eval` for one task: the package's Env and Task, our harness as the agent, a stand-in as its model."""
         module = _module(source)
+        if replies.is_reply_file(module / packages.HEADER):
+            taskset = read(source, name=None, reward_key=None, select=lambda ids: [task])
+            posed = known(taskset, task, agent)
+            return NO_REFERENCE if posed is None else self.score_replies(python, source, [posed])[0]
         command = [str(python.with_name("vf-eval")), module.name, "--select.include.ids", task]
         command += ["--env.agent.runtime.type", "docker", "--env.agent.harness.id", f"envconvert-{agent}"]
         # Harbor, on the other side, runs every compose file.
@@ -64,6 +71,21 @@ class VerifiersProbe:
         if not traces or not (text := traces[0].read_text("utf-8").strip()):
             return Score(None, f"vf-eval ran no rollout: {tail(done.stderr or done.stdout)}")
         return _score(json.loads(text.splitlines()[0]))
+
+    def score_replies(self, python: Path, source: Path, posed: Sequence[Posed]) -> list[Score]:
+        """The rewards of the package's own tasks, each on the trace of a rollout that ended with the reply."""
+        module = _module(source)
+        done = subprocess.run(
+            [python, _SCORER, module.name],
+            env=_environment(module),
+            input=lines(posed),
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+        if done.returncode:
+            return [Score(None, f"the package failed: {tail(done.stderr)}") for _ in posed]
+        return [Score(**json.loads(line)) for line in done.stdout.splitlines()]
 
 
 def _score(episode: dict[str, Any]) -> Score:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from envconvert.formats import packages
+from envconvert.formats import packages, replies
 from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.harbor.packages import read_folders
 from envconvert.formats.repository import TASKS
@@ -17,7 +17,7 @@ def find(source: Path) -> Path | None:
     modules = [
         folder
         for folder in found
-        if tasks_of(folder).is_dir()
+        if (tasks_of(folder).is_dir() or replies.is_reply_file(folder / packages.HEADER))
         and (folder / "__init__.py").is_file()
         and not (folder / "openenv.yaml").is_file()  # it is an OpenEnv package
     ]
@@ -45,13 +45,18 @@ def read(
     split: str | None = None,
 ) -> Taskset:
     """The taskset of the package at `source`. `name` and `reward_key` override what it says of itself."""
-    if dataset is not None or split is not None:
-        raise UnreadableSourceError(source, "a package is one dataset without splits; leave out --dataset and --split")
     module = find(source)
     if module is None:
         raise UnreadableSourceError(
             source, "it is no Verifiers package that envconvert wrote; others cannot be read yet"
         )
+    file = module / packages.HEADER
+    if dataset is None and replies.is_reply_file(file):
+        return replies.read(
+            source, file, format="verifiers", name=name, reward_key=reward_key, select=select, split=split
+        )
+    if dataset is not None or split is not None:
+        raise UnreadableSourceError(source, "a package is one dataset without splits; leave out --dataset and --split")
     return read_folders(
         source,
         module / packages.HEADER,

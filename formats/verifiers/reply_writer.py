@@ -1,0 +1,95 @@
+"""A taskset of replies written as a Verifiers package, whose reward is the rule of each task."""
+
+import shlex
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from envconvert.formats import losses, packages, replies, rules
+from envconvert.formats.files import Target
+from envconvert.formats.losses import Ledger, Loss
+from envconvert.formats.names import module_name
+from envconvert.formats.repository import SharedTasks, address
+from envconvert.formats.taskset import Media, Message, ReplyTask, Taskset
+
+_NAME = "verifiers"
+_RELEASE = "0.4.0"
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """A task that was written."""
+
+    id: str
+    line: bytes
+    """Of taskset.jsonl."""
+    needs: tuple[str, ...]
+    """Requirements of pip."""
+
+
+def losses_of(task: ReplyTask, taskset: Taskset) -> Iterator[Loss]:
+    """What `task` loses."""
+    if task.tools:
+        names = [tool.name for tool in task.tools]
+        yield losses.TOOLS_EXECUTED.loss(task=task.id, format=_NAME, field="tools", value=names)
+    messages = [item for item in task.prompt if isinstance(item, Message)]
+    for message in messages:
+        media = [part for part in message.content if isinstance(part, Media)]
+        if unsent := next((part for part in media if part.kind != "image" or message.role == "assistant"), None):
+            yield losses.MEDIA_UNSENT.loss(
+                task=task.id, format=_NAME, field="prompt", value=unsent.kind, role=message.role
+            )
+    if any(message.role == "developer" for message in messages):
+        yield losses.DEVELOPER_SYSTEM.loss(task=task.id, format=_NAME, field="prompt")
+
+
+def write_task(task: ReplyTask, taskset: Taskset, target: Target, ledger: Ledger) -> Written:
+    """The line of `task`, which `write_rest` writes."""
+    ledger.written += 1
+    return listed(task, taskset, target, ledger)
+
+
+def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
+    """What the package says of `task`."""
+    return Written(id=task.id, line=replies.line(task), needs=tuple(rules.packages(task.rule).values()))
+
+
+def write_rest(
+    taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Written], shared: SharedTasks | None = None
+) -> None:
+    """Write the package around its tasks."""
+    module = module_name(taskset.name)
+    tasks = list(written)
+    package = files(__package__) / "reply_package"
+    packages.copy_code(package, target, module)
+    target.write(f"{module}/grade.py", (files("envconvert.formats.grader") / "grade.py").read_bytes())
+    header = packages.header(taskset, shared, packages.sets_of(taskset, {task.id for task in tasks}))
+    replies.write(target, f"{module}/{packages.HEADER}", header, (task.line for task in tasks))
+    values: dict[str, Any] = {
+        "name": taskset.name,
+        "module": module,
+        "distribution": module.replace("_", "-"),
+        "version": packages.pip_version(taskset.version),
+        "description": packages.about(taskset, "Verifiers"),
+        "release": _RELEASE,
+        "tasks": len(tasks),
+        "needs": sorted({need for task in tasks for need in task.needs}),
+        "command": _evaluate(module, tasks[0].id if tasks else ""),
+    }
+    for name in ("pyproject.toml", "README.md"):
+        template = (package / f"{name}.jinja").read_text("utf-8")
+        target.write(name, packages.TEMPLATES.from_string(template).render(values))
+
+
+def commands(taskset: Taskset, example: str) -> str:
+    """Shell lines that run `example` of a repository on the Hub."""
+    source = f"git+{address(taskset.name)}#subdirectory=verifiers"
+    return f"uv pip install {shlex.quote(source)}\n{_evaluate(module_name(taskset.name), example)}"
+
+
+def _evaluate(module: str, example: str) -> str:
+    return (
+        f"vf-eval {module} --env.agent.harness.id null --env.agent.runtime.type subprocess --no-push \\\n"
+        f'    --select.include.ids {shlex.quote(example)} --model "$MODEL" --client.base-url "$LLM_URL"'
+    )
