@@ -235,20 +235,20 @@ def _fill(
     taskset: Taskset, folder: Path, format: Format, strict: bool, progress: Progress | None, jobs: int | None
 ) -> Report:
     target, ledger = Target(folder), Ledger(strict=strict)
-    taskset = format.stores(taskset)
+    written = format.stores(taskset)
 
     def told(tasks: Iterator[Any]) -> Iterator[Any]:
         for task in tasks:
             if progress is not None:
-                progress(ledger.read, len(taskset.ids))
+                progress(ledger.read, len(written.ids))
             yield task
 
-    pieces = parts(taskset, jobs)
+    pieces = parts(written, jobs)
     if len(pieces) == 1:
-        format.write(taskset, target, ledger, told(format.write_tasks(taskset, target, ledger)))
+        format.write(written, target, ledger, told(format.write_tasks(written, target, ledger)))
     else:
         with closing(in_order(partial(_write_part, folder, format, strict), pieces, jobs)) as done:
-            format.write(taskset, target, ledger, told(_put_together(done, target, ledger)))
+            format.write(written, target, ledger, told(_put_together(done, target, ledger)))
     result = report(taskset, format.name, target, ledger)
     if ledger.written == 0:
         raise _NothingWrittenError(result)

@@ -14,7 +14,7 @@ from envconvert.formats.catalogue import Format, formats_named
 from envconvert.formats.losses import KINDS, Ledger, Loss, Severity, one_line, printable
 from envconvert.formats.taskset import Taskset
 from envconvert.pipeline import Reading, read
-from envconvert.report import Levels, TaskCounts, counts
+from envconvert.report import Levels, TaskCounts, counts, levels
 from envconvert.workers import in_order, parts
 
 Fidelity = Literal["lossless", "degraded", "refused"]
@@ -118,7 +118,7 @@ def _plan(taskset: Taskset, format: Format, ledger: Ledger) -> Plan:
         source=PlanSource(format=taskset.source.format, uri=taskset.source.uri, revision=taskset.source.revision),
         target=PlanTarget(formats=[format.name]),
         tasks=counts(ledger),
-        levels=Levels(native=ledger.written),
+        levels=levels(taskset, [format.name], ledger.written),
         losses=ledger.losses,
         plan=[_planned(id, ledger, codes) for id in taskset.ids],
     )

@@ -34,6 +34,7 @@ from envconvert.report import (
     TargetReport,
     TaskCounts,
     counts,
+    levels,
     repository,
     to_json,
 )
@@ -77,6 +78,7 @@ def publish(
     if earlier is None:
         check_free(place, force=force)
     taskset = read(source, **reading)
+    asked = taskset
     if taskset.kind == "reply":
         taskset = in_containers(taskset)
     if images is not None:
@@ -86,6 +88,7 @@ def publish(
         with staged(place, ours=earlier.entries if earlier else None, force=force) as stage:
             contents = Target(stage)
             report, shown = _fill(taskset, contents, wanted, strict, progress, jobs)
+            report.levels = levels(asked, report.target.formats, report.tasks.written)
             report.entries = [FILE, CARD, *os.listdir(stage)]
             (stage / FILE).write_text(to_json(report), "utf-8")  # check reads it
             report.checks = _checks(stage, report, claim, say)

@@ -1,5 +1,6 @@
 """What a conversion did, as `envconvert.json` holds it and `--json` prints it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -171,15 +172,22 @@ def repository(folder: Path) -> RepositoryReport | None:
         return None
 
 
+def levels(taskset: Taskset, formats: Sequence[str], written: int) -> Levels:
+    """How the tasks of `taskset` are carried: those that ask for a reply by our grader, but in their own format."""
+    if taskset.kind == "reply" and list(formats) != [taskset.source.format]:
+        return Levels(native=0, portable=written)
+    return Levels(native=written)
+
+
 def report(taskset: Taskset, format: str, target: Target, ledger: Ledger) -> Report:
-    """The report of writing `taskset` as `format` to `target`, with `ledger` kept on the way."""
+    """The report of writing `taskset`, as it was read, as `format` to `target`, with `ledger` kept on the way."""
     source = taskset.source
     return Report(
         envconvert=__version__,
         source=SourceReport(format=source.format, uri=source.uri, revision=source.revision, digest=str(target.carried)),
         target=TargetReport(formats=[format], digest=str(target.written)),
         tasks=counts(ledger),
-        levels=Levels(native=ledger.written),
+        levels=levels(taskset, [format], ledger.written),
         losses=ledger.losses,
     )
 

@@ -85,6 +85,7 @@ def ask(rule: Rule, **said: Any) -> ReplyTask:
 def test_the_folder_of_a_task(tmp_path: Path) -> None:
     report = written(tmp_path / "out", FRANCE)
     assert (report.tasks.read, report.tasks.lossless, report.losses) == (1, 1, [])
+    assert (report.levels.native, report.levels.portable) == (0, 1)
     folder = tmp_path / "out" / "tasks" / "france"
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     tests = ["tests/grade.py", "tests/rule.json", "tests/test.sh"]
