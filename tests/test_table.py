@@ -207,11 +207,16 @@ def test_a_mapping_that_is_wrong(old: str, new: str, reason: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("old", "new", "field", "reason"),
     [
-        ('"{{ question }}"', '"{{ riddle }}"', "task", "'riddle' is undefined"),
-        ('["{{ answer }}"]', '["{{ answr }}"]', "reward", "'answr' is undefined"),
-        ('["{{ answer }}"]', "[1]", "reward", "Expected `str`, got `int`"),
-        ('by = "exact"', 'by = "exactly"', "reward", "Invalid value 'exactly'"),
-        ('kind = "answer"', 'kind = "guess"', "reward", "Invalid value 'guess'"),
+        ('"{{ question }}"', '"{{ riddle }}"', "task.prompt", "'riddle' is undefined"),
+        ('["{{ answer }}"]', '["{{ answr }}"]', "reward.match.expected[0]", "'answr' is undefined"),
+        (
+            '["{{ answer }}"]',
+            "[1]",
+            "reward.match.expected[0]",
+            "Expected `str`, got `int`: 1; write it with `| string`",
+        ),
+        ('by = "exact"', 'by = "exactly"', "reward.match.by", "Invalid value 'exactly'"),
+        ('kind = "answer"', 'kind = "guess"', "reward.kind", "Invalid value 'guess'"),
     ],
 )
 def test_a_row_that_makes_no_task_is_refused(old: str, new: str, field: str, reason: str, tmp_path: Path) -> None:
@@ -229,22 +234,21 @@ def test_a_row_that_makes_no_task_is_refused(old: str, new: str, field: str, rea
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
-        ("{{ question.__class__.__mro__ }}", "SecurityError"),
-        ("{{ ''.__class__ }}!", "SecurityError"),
-        ("{% for i in range(9) %}x{% endfor %}", "for is not there"),
-        ("{% macro m() %}{% endmacro %}", "macro is not there"),
-        ("{% include 'x' %}", "include is not there"),
+        ("{{ question.__class__.__mro__ }}", "no attribute '__class__'"),
+        ("{{ ''.__class__ }}!", "no attribute '__class__'"),
+        ("{{ question['__class__'] }}", "no element '__class__'|no attribute '__class__'"),
         ("{{ 'a' * 10 ** 9 }}", "is for numbers here"),
         ("{{ 9 ** 9 ** 9 }}", "is for numbers here"),
         ("{{ '%1000000000d' % 1 }}", "is for numbers here"),
-        ("{{ 'a'.center(10000000000) }}", "SecurityError"),
-        ("{{ '{:>10000000000}'.format('a') }}", "SecurityError"),
-        ("{{ '{:>10000000000}'['format']('a') }}", "SecurityError"),
-        ("{{ '{:>10000000000}' | attr('format') }}", "No filter named 'attr'"),
+        ("{{ 'a'.center(10000000000) }}", "no attribute 'center'"),
+        ("{{ '{:>10000000000}'.format('a') }}", "no attribute 'format'"),
+        ("{{ '{:>10000000000}'['format']('a') }}", "'format'"),
+        ("{{ ('a' + 'a').replace('a', question * 1) }}", "is for numbers here"),
         ("{{ range(10) }}", "'range' is undefined"),
         ("{{ lipsum() }}", "'lipsum' is undefined"),
-        ("{{ question | pprint }}", "No filter named 'pprint'"),
-        ("{{ question", "end of template|unexpected"),
+        ("{{ none }}", "a value is null"),
+        ("Say {{ [1] }}", "a list is no text"),
+        ("{{ '' }}", "it is empty"),
     ],
 )
 def test_what_a_template_may_not(template: str, reason: str, tmp_path: Path) -> None:
@@ -254,6 +258,62 @@ def test_what_a_template_may_not(template: str, reason: str, tmp_path: Path) -> 
     assert tasks == []
     assert re.search(reason, losses[0].message), losses[0].message
     assert time.monotonic() - begun < 2
+
+
+def test_what_a_template_makes_is_bounded(tmp_path: Path) -> None:
+    text = QUIZ.replace('"{{ question }}"', "\"{{ question.replace('a', question) }}\"")
+    tasks, losses = read_all(mapping(tmp_path, text, [{"question": "a" * 2000, "answer": "1"}]))
+    assert tasks == []
+    assert "it makes 4000000 characters, and 1000000 are the most" in losses[0].message
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% for i in range(9) %}x{% endfor %}", "for is not there"),
+        ("{% macro m() %}{% endmacro %}", "macro is not there"),
+        ("{% include 'x' %}", "include is not there"),
+        ("{{ question | pprint }}", "No filter named 'pprint'"),
+        ("{{ question | attr('format') }}", "No filter named 'attr'"),
+        ("{{ question", "unexpected end of template"),
+    ],
+)
+def test_a_template_that_cannot_be_read_is_a_fault_of_the_mapping(template: str, reason: str, tmp_path: Path) -> None:
+    text = QUIZ.replace('prompt = "{{ question }}"', f"prompt = {json.dumps(template)}")
+    with pytest.raises(UnreadableSourceError, match=f"task.prompt: .*{reason}"):
+        read_all(mapping(tmp_path, text))
+
+
+def test_no_split_changes_an_id(tmp_path: Path) -> None:
+    write_rows(tmp_path / "more.jsonl", [ROWS[0]])
+    folder = mapping(tmp_path, QUIZ.replace('"rows.jsonl"', '{train = "rows.jsonl", test = "more.jsonl"}'))
+    first = envconvert.read(folder).ids[0]
+    assert envconvert.read(folder, split="test").ids == (f"{first}-2",)
+
+
+def test_ids_that_are_none(tmp_path: Path) -> None:
+    text = QUIZ.replace("[task]", '[task]\nid = "{{ id }}"')
+    rows = [{"id": id, **ROWS[0]} for id in ("good", "", "a\nb", "x" * 201)]
+    tasks, losses = read_all(mapping(tmp_path, text, rows))
+    assert [task.id for task in tasks] == ["good"]
+    assert [(loss.code, loss.field) for loss in losses] == [("row-unmapped", "task.id")] * 3
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "none to reply to"),
+        ([{"role": "user", "content": "q", "tool_calls": []}], "only role and content are read"),
+        ("q", "is no list of messages"),
+        ([], "none to reply to"),
+    ],
+)
+def test_messages_that_ask_for_no_reply(messages: object, reason: str, tmp_path: Path) -> None:
+    text = QUIZ.replace('prompt = "{{ question }}"', 'messages = "{{ messages }}"')
+    tasks, losses = read_all(mapping(tmp_path, text, [{"messages": messages, "answer": "3"}]))
+    assert tasks == []
+    assert [loss.field for loss in losses] == ["task.messages"]
+    assert reason in losses[0].message
 
 
 # Presets.
@@ -337,6 +397,19 @@ def test_the_right_option_is_a_letter_a_position_or_the_text(answer: object, tmp
     assert task.rule.match == Choice(expected="B", letters=("A", "B"))
 
 
+def test_columns_of_any_name(tmp_path: Path) -> None:
+    rows = [{"The Question": "Metal?", "A": "oak", "B": "tin", "Answer": "b"}]
+    text = 'name = "o/q"\ndata = "rows.jsonl"\npreset = "multiple-choice"\n'
+    text += '[columns]\nquestion = "The Question"\noptions = ["A", "B"]\nanswer = "Answer"\n'
+    [task], losses = read_all(mapping(tmp_path, text, rows))
+    assert losses == []
+    assert isinstance(task.rule, Answer)
+    assert task.rule.match == Choice(expected="B", letters=("A", "B"))
+    [message] = task.prompt
+    assert isinstance(message, Message)
+    assert message.text.startswith("Metal?\n\nA. oak\nB. tin\n\n")
+
+
 # envconvert init.
 
 
@@ -377,6 +450,20 @@ def test_init_says_which_columns_it_does_not_know(tmp_path: Path) -> None:
     assert done.exit_code == 4
     assert "its columns, left, have no known shape" in done.output
     assert not (tmp_path / "envconvert.toml").exists()
+
+
+def test_init_says_how_many_rows_have_another_shape(tmp_path: Path) -> None:
+    rows = [{"question": f"{n}?", "answer": "many" if n == 7 else str(n)} for n in range(20)]
+    done = CliRunner().invoke(commands, ["init", str(write_rows(tmp_path / "a.jsonl", rows))])
+    assert done.exit_code == 0
+    text = (tmp_path / "envconvert.toml").read_text("utf-8")
+    assert 'preset = "final-number"' in text
+    assert "# Look at this: 1 of 20 rows have another shape, and are refused.\n" in text
+    tasks, losses = read_all(tmp_path)
+    assert (len(tasks), [(loss.code, loss.field) for loss in losses]) == (
+        19,
+        [("row-unmapped", "reward.match.expected")],
+    )
 
 
 def test_init_says_what_to_look_at(tmp_path: Path) -> None:

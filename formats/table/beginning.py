@@ -7,6 +7,7 @@ from typing import Any
 import tomli_w
 
 from envconvert.formats.files import UnreadableSourceError
+from envconvert.formats.losses import one_line
 from envconvert.formats.table.presets import PRESETS, guess
 from envconvert.formats.table.reader import sample
 from envconvert.formats.table.rows import Row
@@ -26,10 +27,10 @@ def beginning(file: Path, name: str) -> str:
         raise UnreadableSourceError(file, reason)
     preset = shape.preset
     lines = [
-        f"# {preset.name}, from {len(found)} rows of {file.name}: {preset.about}.",
-        *(f"# Look at this: {doubt}." for doubt in shape.unsure),
+        f"# {preset.name}, from {len(found)} rows of {one_line(file.name)}: {preset.about}.",
+        *(f"# Look at this: {one_line(doubt)}." for doubt in shape.unsure),
         "# Columns, and what the first row has there:",
-        *(f"#   {column}: {_shown(value)}" for column, value in found[0].items()),
+        *(f"#   {one_line(f'{column}: {_shown(value)}')}" for column, value in found[0].items()),
         "",
         tomli_w.dumps({"name": name, "data": file.name, "preset": preset.name}).rstrip("\n"),
         '# licence = "…"          # an SPDX identifier',
@@ -57,10 +58,10 @@ def _id(rows: list[Row]) -> list[str]:
     for column in ("id", "task_id", "uuid", "problem_id", "name"):
         values = [row.get(column) for row in rows]
         if all(isinstance(value, (str, int)) for value in values) and len(set(values)) == len(values):
-            return [tomli_w.dumps({"id": f"{{{{ {column} }}}}"}).rstrip("\n")]
+            return [f'id = "{{{{ {column} }}}}"']
     return ['# id = "{{ column }}"   # else 12 digits of the row\'s SHA-256']
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
     return f"{type(value).__name__} {text if len(text) <= _WIDTH else text[:_WIDTH] + '…'}"

@@ -10,6 +10,7 @@ import msgspec
 from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.names import is_taskset_name
 from envconvert.formats.table.presets import PRESETS
+from envconvert.formats.table.templates import TemplateFaultError, check
 from envconvert.formats.taskset import Author
 
 FILE = "envconvert.toml"
@@ -41,8 +42,8 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     data: str | dict[str, str]
     """A file, or one for each split."""
     preset: str | None = None
-    columns: dict[str, str] = {}
-    """The column for each role of the preset, where it is not called so."""
+    columns: dict[str, str | list[str]] = {}
+    """The column for each role of the preset, where it is not called so; several are a list together."""
     task: TaskTable = TaskTable()
     reward: dict[str, Any] | None = None
 
@@ -91,6 +92,11 @@ def mapped(document: Document, file: Path) -> Mapped:
         raise UnreadableSourceError(file, "task: give either prompt or messages")
     if task.messages is not None and task.system is not None:
         raise UnreadableSourceError(file, "task.system: messages have their own")
+    try:
+        check(msgspec.structs.asdict(task), "task")
+        check(reward, "reward")
+    except TemplateFaultError as error:
+        raise UnreadableSourceError(file, f"{error.field}: {error}") from None
     said = document.data if isinstance(document.data, dict) else {"": document.data}
     files = {split: _files(file, split, pattern) for split, pattern in said.items()}
     return Mapped(document=document, task=task, reward=reward, files=files)
@@ -99,7 +105,10 @@ def mapped(document: Document, file: Path) -> Mapped:
 def _files(file: Path, split: str, pattern: str) -> list[Path]:
     """The data files that `pattern`, relative to the mapping, names."""
     folder = file.parent.resolve()
-    found = sorted(folder.glob(pattern)) if pattern and not pattern.startswith("/") else []
+    found: list[Path] = []
+    if pattern and not pattern.startswith("/"):
+        one = folder / pattern  # whose name may have what a pattern means otherwise
+        found = [one] if one.is_file() else sorted(path for path in folder.glob(pattern) if path.is_file())
     key = f"data.{split}" if split else "data"
     if not found:
         raise UnreadableSourceError(file, f"{key}: no file is {pattern!r}, from the folder of the mapping")

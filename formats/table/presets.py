@@ -1,19 +1,22 @@
 """Common shapes of data sets: the prompt, the reference and the rule of each, as templates over its columns."""
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from envconvert.formats.table.rows import Row
+from envconvert.formats.table.templates import TemplateFaultError, letter, number, value
 
-Columns = Mapping[str, str]
-"""The column for each role that a preset has."""
+Columns = Mapping[str, str | Sequence[str]]
+"""The column for each role that a preset has, or several that are a list together."""
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """One shape. In its templates `<role>` stands for the column that has the role."""
+    """One shape. In its templates `<role>` stands for what has the role: a column, or a list of some."""
 
     name: str
     about: str
@@ -33,9 +36,23 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
         return made
 
 
+def expression(column: str | Sequence[str]) -> str:
+    """What names `column` in a template."""
+    if not isinstance(column, str):
+        return f"[{', '.join(map(expression, column))}]"
+    named = re.fullmatch(r"[A-Za-z_]\w*", column, re.ASCII) and column not in _WORDS
+    return column if named else f"row[{json.dumps(column)}]"
+
+
+_WORDS = {"and", "or", "not", "in", "is", "if", "else", "true", "false", "none", "True", "False", "None", "self", "row"}
+"""What Jinja2 takes for something else than a column."""
+
+
 def _named(said: Any, columns: Columns) -> Any:
     if isinstance(said, str):
-        return re.sub(r"<(\w+)>", lambda found: columns.get(found[1], found[0]), said)
+        return re.sub(
+            r"<(\w+)>", lambda found: expression(columns[found[1]]) if found[1] in columns else found[0], said
+        )
     if isinstance(said, Mapping):
         return {name: _named(inner, columns) for name, inner in said.items()}
     return [_named(inner, columns) for inner in said] if isinstance(said, list) else said
@@ -108,7 +125,7 @@ PRESETS = {
                 "extract": [[{"by": "regex", "pattern": r"####[ \t]*(\S.*)"}], [{"by": "line"}]],
                 "match": {
                     "by": "number",
-                    "expected": "{{ (<answer> | string).split('####')[-1] | trim | replace(',', '') }}",
+                    "expected": "{{ (<answer> | string).split('####')[-1] | number }}",
                 },
             },
         ),
@@ -131,7 +148,10 @@ PRESETS = {
 
 _NAMES = {
     "question": ("question", "problem", "prompt", "instruction", "query", "input", "problem_statement"),
-    "answer": ("answer", "final_answer", "answer_key", "answerKey", "correct_answer", "target", "label", "output"),
+    "answer": (
+        *("answer", "final_answer", "answer_key", "answerkey", "correct_answer", "best_answer", "target", "label"),
+        *("output", "gold"),
+    ),
     "options": ("choices", "options", "endings"),
     "prompt": ("prompt", "starter_code"),
     "solution": ("solution", "canonical_solution", "reference_solution", "answer", "output", "response"),
@@ -140,50 +160,94 @@ _NAMES = {
     "inputs": ("inputs", "test_inputs"),
     "outputs": ("outputs", "test_outputs"),
 }
-"""What a column of a role is called, the likeliest first."""
+"""What a column of a role is called, but for case, spaces and hyphens, the likeliest first."""
+
+_MOST = 0.9
+"""Of the rows that are looked at: how many must have a shape, for it to be theirs."""
 
 
 class Guess(msgspec.Struct, frozen=True, kw_only=True):
     """What some rows look like."""
 
     preset: Preset
-    columns: dict[str, str]
+    columns: dict[str, str | list[str]]
     unsure: tuple[str, ...]
     """What to look at."""
 
 
 def guess(rows: Sequence[Row]) -> Guess | None:
     """The shape of `rows`, some of a data set; None where they look like none."""
-    there = set(rows[0]) if rows else set()
+    there = list(rows[0]) if rows else []
     for preset in PRESETS.values():
-        named = {role: next((name for name in _NAMES[role] if name in there), None) for role in preset.roles}
-        columns = {role: name for role, name in named.items() if name is not None}
-        whole = len(columns) == len(preset.roles) == len(set(columns.values()))
-        if whole and all(_LOOKS[preset.name](row, columns) for row in rows):
-            return Guess(preset=preset, columns=columns, unsure=_unsure(preset, columns, there))
+        named = {role: _columns(role, there) for role in preset.roles}
+        columns = {role: names[0] for role, names in named.items() if names}
+        if len(columns) < len(preset.roles) or len(set(map(str, columns.values()))) < len(columns):
+            continue
+        fit = sum(_fits(preset, row, columns) for row in rows)
+        if fit >= _MOST * len(rows):
+            unsure = [*_unsure(preset, named, columns), *_doubts(preset, rows, columns)]
+            if fit < len(rows):
+                unsure.append(f"{len(rows) - fit} of {len(rows)} rows have another shape, and are refused")
+            return Guess(preset=preset, columns=columns, unsure=tuple(unsure))
     return None
 
 
-def _unsure(preset: Preset, columns: Columns, there: set[str]) -> tuple[str, ...]:
-    found = []
-    for role, column in columns.items():
-        if others := [name for name in _NAMES[role] if name in there - set(columns.values())]:
-            found.append(f"{role} is the column {column!r}; it might be {' or '.join(map(repr, others))}")
+def _columns(role: str, there: Sequence[str]) -> list[str | list[str]]:
+    """Those that may have the role, the likeliest first."""
+    by_name = {re.sub(r"[ -]", "_", name.strip().lower()): name for name in reversed(there)}
+    found: list[str | list[str]] = [by_name[name] for name in _NAMES[role] if name in by_name]
+    if role == "options":
+        for prefix in ("", "option_", "choice_"):
+            each = [by_name.get(prefix + letter) for letter in string.ascii_lowercase]
+            together = [name for name in each[: each.index(None)] if name is not None] if None in each else []
+            if len(together) > 1:
+                found.append(together)
+    return found
+
+
+def _unsure(preset: Preset, named: Mapping[str, Sequence[str | list[str]]], columns: Columns) -> Iterator[str]:
+    taken = list(columns.values())
+    for role in preset.roles:
+        if others := [name for name in named[role] if name not in taken]:
+            yield f"{role} is the column {columns[role]!r}; it might be {' or '.join(map(repr, others))}"
+
+
+def _doubts(preset: Preset, rows: Sequence[Row], columns: Columns) -> Iterator[str]:
     if preset.name == "exact":
-        found.append("answers are compared as text: numbers, lists or programs want another rule")
-    return tuple(found)
+        yield "answers are compared as text: numbers, lists or programs want another rule"
+    if preset.name == "multiple-choice":
+        answers = {str(_of(row, columns, "answer")) for row in rows}
+        if all(answer.isdigit() for answer in answers) and "0" not in answers and len(rows) >= _FEW:
+            yield "positions are counted from 0, and none is 0: they may begin at 1"
 
 
-def _is_number(text: Any) -> bool:
-    return re.fullmatch(r"\s*-?\$?[\d,]*\.?\d+%?\s*", str(text).split("####")[-1]) is not None
+_FEW = 8
+"""Rows of which one should be the first option."""
 
 
-_LOOKS: dict[str, Callable[[Row, Columns], bool]] = {
-    "final-number": lambda row, of: _is_number(row[of["answer"]]),
-    "boxed-math": lambda row, of: "\\boxed{" in str(row[of["solution"]]),
-    "multiple-choice": lambda row, of: isinstance(row[of["options"]], (list, dict)),
-    "function-tests": lambda row, of: f"def {row[of['entry_point']]}" in str(row[of["prompt"]]),
-    "stdin-stdout": lambda row, of: isinstance(row[of["inputs"]], list) and isinstance(row[of["outputs"]], list),
-    "exact": lambda row, of: isinstance(row[of["answer"]], (str, int, float)),
+def _of(row: Row, columns: Columns, role: str) -> Any:
+    """What `row` has in the column of `role`. Raises `TemplateFaultError`."""
+    return value(f"{{{{ {expression(columns[role])} }}}}", row)
+
+
+def _fits(preset: Preset, row: Row, columns: Columns) -> bool:
+    try:
+        return _LOOKS[preset.name](*(_of(row, columns, role) for role in preset.roles))
+    except TemplateFaultError:
+        return False
+
+
+def _has_number(answer: Any) -> bool:
+    number(str(answer).split("####")[-1])
+    return not isinstance(answer, bool)
+
+
+_LOOKS: dict[str, Callable[..., bool]] = {
+    "final-number": lambda question, answer: _has_number(answer),
+    "boxed-math": lambda question, solution: "\\boxed{" in str(solution),
+    "multiple-choice": lambda question, options, answer: bool(letter(answer, options)),
+    "function-tests": lambda prompt, solution, test, name: f"def {name}" in str(prompt) and "def check(" in str(test),
+    "stdin-stdout": lambda question, inputs, outputs: isinstance(inputs, list) and isinstance(outputs, list),
+    "exact": lambda question, answer: isinstance(answer, (str, int, float)),
 }
-"""Whether a row is of a preset's shape; a position is no final number where there are options."""
+"""Whether what has the roles of a preset is of its shape; a position is no final number where there are options."""

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ Row = Mapping[str, Any]
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 _CELL = 1 << 24
-"""Characters of one cell of a CSV file: whole files of code stand in some."""
+"""The most characters of one cell of a CSV file: whole files of code stand in some."""
+_LINE = 1 << 26
+"""The most of one line, so that a small gzip file does not take all memory."""
+_FILE = 1 << 28
+"""The most of a JSON file, which is read as one."""
 
 
 def kind(file: Path) -> str | None:
@@ -51,15 +56,27 @@ def _text(file: Path) -> io.TextIOWrapper:
 
 
 def _lines(file: Path) -> Iterator[Row]:
-    with _text(file) as lines:
-        for number, line in enumerate(lines, 1):
+    with _text(file) as text:
+        for number, line in enumerate(_bounded(file, text), 1):
             if line.strip():
                 yield _object(file, f"line {number}", _decoded(file, f"line {number}", line))
 
 
+def _bounded(file: Path, text: io.TextIOWrapper) -> Iterator[str]:
+    while line := text.readline(_LINE + 1):
+        if len(line) > _LINE:
+            raise UnreadableSourceError(file, f"a line has more than {_LINE} characters")
+        yield line
+
+
 def _json(file: Path) -> Iterator[Row]:
     with _text(file) as text:
-        said = _decoded(file, "the file", text.read())
+        whole = text.read(_FILE + 1)
+    if len(whole) > _FILE:
+        raise UnreadableSourceError(
+            file, f"it has more than {_FILE} characters, and is read as one; make it JSON Lines"
+        )
+    said = _decoded(file, "the file", whole)
     if isinstance(said, dict):
         lists = [value for value in said.values() if isinstance(value, list)]
         if len(lists) != 1:
@@ -75,7 +92,8 @@ def _json(file: Path) -> Iterator[Row]:
 
 def _decoded(file: Path, where: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        # NaN is no JSON, and what pandas writes where there is nothing
+        return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
     except (ValueError, RecursionError) as error:
         raise UnreadableSourceError(file, f"{where} is no JSON: {error}") from None
 
@@ -88,10 +106,12 @@ def _object(file: Path, where: str, value: Any) -> Row:
 
 def _csv(file: Path, delimiter: str) -> Iterator[Row]:
     csv.field_size_limit(min(_CELL, sys.maxsize))
-    with _text(file) as lines:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    with _text(file) as text:
+        reader = csv.reader(_bounded(file, text), delimiter=delimiter, strict=True)
         try:
             columns = next(reader, [])
+            if repeated := [name for name, times in Counter(columns).items() if times > 1]:
+                raise UnreadableSourceError(file, f"two columns are called {repeated[0]!r}; rename one of them")
             for cells in reader:
                 if not cells:
                     continue
@@ -111,5 +131,5 @@ def _parquet(file: Path) -> Iterator[Row]:
         with parquet.ParquetFile(file) as table:
             for batch in table.iter_batches(batch_size=256):
                 yield from batch.to_pylist()
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # of the last two: dates that Python has not
         raise UnreadableSourceError(file, f"it cannot be read as Parquet: {error}") from None

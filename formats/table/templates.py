@@ -26,8 +26,11 @@ CHARACTERS = 1_000_000
 
 _METHODS: dict[type, frozenset[str]] = {
     str: frozenset(
-        "capitalize count endswith find index isdigit lower lstrip partition removeprefix removesuffix rfind"
-        " rpartition rsplit rstrip split splitlines startswith strip title upper".split()
+        {
+            *("capitalize", "count", "endswith", "find", "index", "isdigit", "lower", "lstrip", "partition"),
+            *("removeprefix", "removesuffix", "rfind", "rpartition", "rsplit", "rstrip", "split", "splitlines"),
+            *("startswith", "strip", "title", "upper"),
+        }
     ),
     dict: frozenset(["get", "items", "keys", "values"]),
     list: frozenset(["count", "index"]),
@@ -93,8 +96,8 @@ def written(made: Any) -> str:
     raise TemplateFaultError(f"a {type(made).__name__} is no text; write it with join or json")
 
 
-def _replaced(text: Any, old: str, new: str) -> str:
-    text = written(text)
+def _replaced(made: Any, old: str, new: str) -> str:
+    text = written(made)
     _check_length(len(text) + text.count(old) * (len(new) - len(old)))
     return text.replace(old, new)
 
@@ -152,7 +155,11 @@ def letter(answer: Any, options: Any) -> str:
 
 def _options(options: Any) -> tuple[list[str], list[Any]]:
     """Labels and texts."""
-    if isinstance(options, list) and options and all(isinstance(o, Mapping) and {"label", "text"} <= o.keys() for o in options):
+    if (
+        isinstance(options, list)
+        and options
+        and all(isinstance(o, Mapping) and {"label", "text"} <= o.keys() for o in options)
+    ):
         options = {"label": [o["label"] for o in options], "text": [o["text"] for o in options]}
     if isinstance(options, Mapping) and {"label", "text"} <= options.keys():  # as datasets stores a list of objects
         options = dict(zip(map(str, options["label"]), options["text"], strict=True))
