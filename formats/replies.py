@@ -4,7 +4,9 @@ The file is taskset.jsonl. Its first line is the header that all packages have (
 `ReplyTask` as msgspec encodes it, fields at their default left out. No agent may see it: it holds rules and references.
 """
 
+import tempfile
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,8 +31,26 @@ def line(task: ReplyTask) -> bytes:
     return msgspec.json.encode(task) + b"\n"
 
 
+class Lines:
+    """Lines of tasks, kept on disk until the header before them can be written."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed, and gone, with this object
+
+    def add(self, line: bytes) -> None:
+        """Keep `line`."""
+        self._file.write(line)
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        return iter(partial(self._file.read, _CHUNK), b"")
+
+
+_CHUNK = 1 << 20
+
+
 def write(target: Target, path: str, header: str, lines: Iterable[bytes]) -> None:
-    """Write taskset.jsonl to `path`, line by line as `lines` brings them."""
+    """Write taskset.jsonl to `path`: `header`, and what `lines` brings."""
     place = target.root / path
     place.parent.mkdir(parents=True, exist_ok=True)
     with open(place, "xb") as file:

@@ -73,9 +73,12 @@ def write_rest(
     taskset: Taskset, target: Target, ledger: Ledger, written: Iterable[Written], shared: SharedTasks | None = None
 ) -> None:
     """Write the package around its tasks."""
-    tasks = list(written)
+    lines, tasks = replies.Lines(), []
+    for task in written:
+        lines.add(task.line)
+        tasks.append(msgspec.structs.replace(task, line=b""))
     sets = packages.sets_of(taskset, {task.id for task in tasks})
-    replies.write(target, packages.HEADER, packages.header(taskset, shared, sets), (task.line for task in tasks))
+    replies.write(target, packages.HEADER, packages.header(taskset, shared, sets), lines)
     if not tasks:
         return
     package = files(__package__) / "reply_package"

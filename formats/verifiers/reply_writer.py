@@ -60,12 +60,16 @@ def write_rest(
 ) -> None:
     """Write the package around its tasks."""
     module = module_name(taskset.name)
-    tasks = list(written)
+    lines, ids, needs = replies.Lines(), [], set[str]()
+    for task in written:
+        lines.add(task.line)
+        ids.append(task.id)
+        needs.update(task.needs)
     package = files(__package__) / "reply_package"
     packages.copy_code(package, target, module)
     target.write(f"{module}/grade.py", (files("envconvert.formats.grader") / "grade.py").read_bytes())
-    header = packages.header(taskset, shared, packages.sets_of(taskset, {task.id for task in tasks}))
-    replies.write(target, f"{module}/{packages.HEADER}", header, (task.line for task in tasks))
+    header = packages.header(taskset, shared, packages.sets_of(taskset, set(ids)))
+    replies.write(target, f"{module}/{packages.HEADER}", header, lines)
     values: dict[str, Any] = {
         "name": taskset.name,
         "module": module,
@@ -73,9 +77,9 @@ def write_rest(
         "version": packages.pip_version(taskset.version),
         "description": packages.about(taskset, "Verifiers"),
         "release": _RELEASE,
-        "tasks": len(tasks),
-        "needs": sorted({need for task in tasks for need in task.needs}),
-        "command": _evaluate(module, tasks[0].id if tasks else ""),
+        "tasks": len(ids),
+        "needs": sorted(needs),
+        "command": _evaluate(module, ids[0] if ids else ""),
     }
     for name in ("pyproject.toml", "README.md"):
         template = (package / f"{name}.jinja").read_text("utf-8")
