@@ -18,13 +18,15 @@ PROBE = FORMATS["verifiers"].probe
 HARNESSES = ROOT / "formats" / "verifiers" / "harnesses"
 
 
-def evaluated(python: Path, package: Path, work: Path, *options: str, harness: str = "oracle") -> dict[str, Any]:
+def evaluated(
+    python: Path, package: Path, work: Path, *options: str, harness: str = "oracle", harnesses: Path = HARNESSES
+) -> dict[str, Any]:
     """The one episode of `vf-eval` for a package of one task whose module is `one`, played by a harness of ours."""
     from envconvert.formats.verifiers.stand_in import stand_in
 
     command = [str(python.with_name("vf-eval")), "one", "--env.agent.runtime.type", "docker", *options]
     command += ["--env.agent.harness.id", f"envconvert-{harness}", "--no-push", "--no-rich", "-o", str(work)]
-    path = os.pathsep.join([str(package), str(HARNESSES)])
+    path = os.pathsep.join([str(package), str(HARNESSES), str(harnesses)])
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "STAND_IN_KEY": "none"}
     with stand_in() as address:
         command += ["--model", "stand-in", "--client.base-url", address, "--client.api-key-var", "STAND_IN_KEY"]
@@ -249,3 +251,64 @@ def test_the_same_files_are_ignored_as_in_harbor(tmp_path: Path, harbor_python: 
     harbors = ask(harbor_python, HARBORS, said)
     assert ask(verifiers_python, OURS, said) == harbors
     assert {"tests/a.md", "tests/link", "tests/sub/folder/x", "solution/notes"} < set(harbors)
+
+
+SECRET = "PLANTED-SECRET"
+SPY = r"""
+part=SECRET
+find / -xdev -type f -exec grep -l "PLANTED-$part" {} + 2>/dev/null | xargs -r cat
+env
+cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline /proc/[0-9]*/mountinfo 2>/dev/null | tr '\\0' '\\n'
+ls -laR /tests /solution /logs /tmp /root 2>/dev/null
+"""
+"""Looks for the secret in files, processes and mounts; written so that it is not what it finds."""
+
+SPYING = f"""
+import json
+import os
+from pathlib import Path
+
+import verifiers.v1 as vf
+from envconvert_turn import take_turn
+
+__all__ = ["SpyHarness"]
+
+
+class SpyHarness(vf.Harness[vf.HarnessConfig]):
+    async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data):
+        await take_turn(ctx, runtime, endpoint, secret, data)
+        seen = await runtime.run(["bash", "-c", {SPY!r}], {{}})
+        await runtime.run(["bash", "-c", "part=SECRET; echo PLANTED-$part > /var/tmp/planted"], {{}})
+        sees = await runtime.run(["bash", "-c", {SPY!r}], {{}})
+        found = {{"seen": seen.stdout, "sees": sees.stdout, "data": data.model_dump(mode="json")}}
+        Path(os.environ["SPY_FOUND"]).write_text(json.dumps(found))
+        return vf.ProgramResult(0, "", "")
+"""
+"""A harness that runs the search as the agent, plants the secret, and runs the search again."""
+
+
+@pytest.mark.docker
+@pytest.mark.frameworks
+@pytest.mark.parametrize("user", ["root", "agent"])
+def test_tests_and_solution_are_kept_from_the_agent(
+    user: str, tmp_path: Path, containers: set[str], verifiers_python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = f'env = {{ KEY = "{SECRET}" }}\n'
+    toml = f'{NAMED}[agent]\nuser = "{user}"\n[verifier]\n{keys}[solution]\n{keys}'
+    tests = f"#!/bin/bash\n# {SECRET}\necho {SECRET}\necho 1 > /logs/verifier/reward.txt\n"
+    solution = f"#!/bin/bash\necho {SECRET}\n"
+    files = {"tests/test.sh": tests, "solution/solve.sh": solution}
+    files["environment/Dockerfile"] = "FROM debian:bookworm-slim\nRUN useradd --create-home agent\n"
+    make_task(tmp_path / "src" / "task", toml, files)
+    package = package_of(tmp_path / "src", tmp_path / "package")
+    (tmp_path / "spies").mkdir()
+    (tmp_path / "spies" / "envconvert_spy.py").write_text(SPYING, "utf-8")
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("SPY_FOUND", str(tmp_path / "found.json"))
+    episode = evaluated(verifiers_python, package, tmp_path / "work", harness="spy", harnesses=tmp_path / "spies")
+    found = json.loads((tmp_path / "found.json").read_text("utf-8"))
+    assert SECRET in found["sees"]  # it would be found
+    assert SECRET not in json.dumps([found["seen"], found["data"]])
+    assert "test.sh" not in found["seen"]
+    assert "solve.sh" not in found["seen"]
+    assert [reward["score"] for reward in episode["traces"][0]["rewards"].values()] == [1.0]

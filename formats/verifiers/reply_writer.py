@@ -30,9 +30,8 @@ class Written(msgspec.Struct, frozen=True, gc=False):
 
 def losses_of(task: ReplyTask, taskset: Taskset) -> Iterator[Loss]:
     """What `task` loses."""
-    if task.tools:
-        names = [tool.name for tool in task.tools]
-        yield losses.TOOLS_EXECUTED.loss(task=task.id, format=_NAME, field="tools", value=names)
+    if strict := [tool.name for tool in task.tools if tool.strict]:
+        yield losses.TOOLS_STRICT.loss(task=task.id, format=_NAME, field="tools", value=strict)
     messages = [item for item in task.prompt if isinstance(item, Message)]
     for message in messages:
         media = [part for part in message.content if isinstance(part, Media)]
@@ -40,6 +39,8 @@ def losses_of(task: ReplyTask, taskset: Taskset) -> Iterator[Loss]:
             yield losses.MEDIA_UNSENT.loss(
                 task=task.id, format=_NAME, field="prompt", value=unsent.kind, role=message.role
             )
+    if details := sorted({part.detail for part in shown if part.detail not in (None, "auto")}):
+        yield losses.IMAGE_DETAIL.loss(task=task.id, format=_NAME, field="prompt", value=details)
     if any(message.role == "developer" for message in messages):
         yield losses.DEVELOPER_SYSTEM.loss(task=task.id, format=_NAME, field="prompt")
 

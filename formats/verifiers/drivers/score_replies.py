@@ -7,26 +7,33 @@ standard output is the score: `reward`, or null and a `reason`.
 import asyncio
 import json
 import sys
+from typing import Any
 
 import verifiers.v1 as vf
 from verifiers.v1.state import state_cls
 
 
-def rollout(task: vf.Task, reply: str) -> vf.Trace:
+def message(reply: dict[str, Any]) -> vf.AssistantMessage:
+    """`reply` as a model gives it."""
+    calls = [vf.ToolCall(id=f"call_{number}", **call) for number, call in enumerate(reply["calls"])]
+    return vf.AssistantMessage(content=reply["text"] or None, tool_calls=calls or None)
+
+
+def rollout(task: vf.Task, reply: dict[str, Any]) -> vf.Trace:
     """The trace of a rollout in which the model gave `reply`."""
     trace = vf.Trace(
         task=vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash),
         state=state_cls(type(task))(),
         agent=vf.AgentInfo(config=vf.AgentConfig(runtime=vf.SubprocessConfig())),
     )
-    said = [*task.data.prompt, vf.AssistantMessage(content=reply)]
-    for number, message in enumerate(said):
+    said = [*task.data.prompt, message(reply)]
+    for number, each in enumerate(said):
         sampled = number == len(said) - 1  # by the model, and not part of the prompt
-        trace.nodes.append(vf.MessageNode(parent=number - 1 if number else None, message=message, sampled=sampled))
+        trace.nodes.append(vf.MessageNode(parent=number - 1 if number else None, message=each, sampled=sampled))
     return trace
 
 
-async def scored(task: vf.Task, reply: str) -> dict[str, object]:
+async def scored(task: vf.Task, reply: dict[str, Any]) -> dict[str, object]:
     """What the task's rewards give."""
     trace = rollout(task, reply)
     try:
@@ -43,7 +50,7 @@ async def main(module: str) -> None:
     wanted = {each["task"] for each in posed}
     tasks = {str(task.data.id): task for task in taskset if task.data.id in wanted}
     for each in posed:
-        print(json.dumps(await scored(tasks[each["task"]], each["text"])), flush=True)
+        print(json.dumps(await scored(tasks[each["task"]], each)), flush=True)
 
 
 asyncio.run(main(sys.argv[1]))

@@ -10,16 +10,34 @@ from typing import Any
 import verifiers.v1 as vf
 
 from .grade import Graded, grade
+from .tools import Offers, ReplyData
 
 _FILE = Path(__file__).with_name("taskset.jsonl")
 
 
-class ReplyTask(vf.Task[vf.TaskData, vf.State, vf.TaskConfig]):
+class ReplyTaskConfig(vf.TaskConfig):
+    """What verifiers must know of a task before there is a rollout."""
+
+    has_tools: bool = False
+    """The task's own, not to be chosen: verifiers asks the class of a task for its tools, with this."""
+
+
+class ReplyTask(vf.Task[ReplyData, vf.State, ReplyTaskConfig]):
     """A prompt that a model replies to once.
 
-    What a trace records of it is the prompt alone: its rule, and the replies that are known, are read from the file
-    when they are needed.
+    What a trace records of it is what the model is shown: its rule, and the replies that are known, are read from the
+    file when they are needed.
     """
+
+    def __init__(self, data: ReplyData, config: ReplyTaskConfig | None = None) -> None:
+        """Make the task; whether it has tools goes where `toolsets` finds it."""
+        chosen = config or ReplyTaskConfig()
+        super().__init__(data, chosen.model_copy(update={"has_tools": bool(data.tools)}))
+
+    @classmethod
+    def toolsets(cls, config: ReplyTaskConfig) -> list[vf.Toolset]:
+        """The server that offers the task's tools, where it has some."""
+        return [*super().toolsets(config), *([Offers(vf.ToolsetConfig())] if config.has_tools else [])]
 
     @property
     def key(self) -> str:
@@ -30,6 +48,11 @@ class ReplyTask(vf.Task[vf.TaskData, vf.State, vf.TaskConfig]):
     async def replied(self, trace: vf.Trace) -> bool:
         """Whether the model has replied."""
         return bool(trace.num_turns)
+
+    @vf.stop  # type: ignore[untyped-decorator]
+    async def called(self, response: vf.Response) -> bool:
+        """Whether the reply calls tools. It ends the rollout before whoever runs the model could execute a call."""
+        return bool(response.message.tool_calls)
 
     @vf.reward  # type: ignore[untyped-decorator]
     async def reward(self, trace: vf.Trace) -> float:
@@ -43,13 +66,20 @@ class ReplyTask(vf.Task[vf.TaskData, vf.State, vf.TaskConfig]):
         known = _line(self.key).get("replies", {}).get("reference")
         if known is None:
             return None
-        return (await self._grade(known.get("text", ""))).reward >= 1.0
+        graded = await self._grade([_message(known.get("text", ""), known.get("calls", []))])
+        return graded.reward >= 1.0
 
-    async def _grade(self, reply: str) -> Graded:
-        return await asyncio.to_thread(grade, _line(self.key)["rule"], reply)
+    async def _grade(self, reply: str | list[dict[str, Any]]) -> Graded:
+        return await asyncio.to_thread(grade, _line(self.key)["rule"], reply)  # a rule may take seconds
 
 
-class ReplyTaskset(vf.Taskset[ReplyTask, vf.TasksetConfig]):
+class ReplyTasksetConfig(vf.TasksetConfig):
+    """Nothing but what every taskset has."""
+
+    task: ReplyTaskConfig = ReplyTaskConfig()
+
+
+class ReplyTaskset(vf.Taskset[ReplyTask, ReplyTasksetConfig]):
     """The tasks of taskset.jsonl, in its order."""
 
     def load(self) -> Iterator[ReplyTask]:
@@ -58,12 +88,17 @@ class ReplyTaskset(vf.Taskset[ReplyTask, vf.TasksetConfig]):
             yield ReplyTask(_data(_line(id)), self.config.task)
 
 
-def _reply(trace: vf.Trace) -> str:
-    """The last reply as the model gave it: `last_reply` has no space at its ends."""
+def _reply(trace: vf.Trace) -> str | list[dict[str, Any]]:
+    """The last reply as the model gave it: `last_reply` has no calls, and no space at its ends."""
     if trace.root_reply is not None:
         return str(trace.root_reply)
-    said = trace.assistant_messages
-    return (said[-1].content or "") if said else ""
+    last = trace.assistant_messages[-1:]
+    return [_message(said.content, [call.model_dump() for call in said.tool_calls or []]) for said in last]
+
+
+def _message(text: str | None, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """A message by the model, for the grader."""
+    return {"role": "assistant", "content": text, "tool_calls": calls}
 
 
 @cache
@@ -86,12 +121,13 @@ def _line(id: str) -> dict[str, Any]:
     return line
 
 
-def _data(line: dict[str, Any]) -> vf.TaskData:
-    return vf.TaskData(
+def _data(line: dict[str, Any]) -> ReplyData:
+    return ReplyData(
         id=line["id"],
         name=line["id"],
         prompt=list(_messages(line["prompt"])),
         timeout=vf.TaskTimeout(agent=line.get("limits", {}).get("agent")),
+        tools=line.get("tools", []),
     )
 
 
@@ -99,10 +135,10 @@ def _messages(items: list[dict[str, Any]]) -> Iterator[vf.Message]:
     """The prompt as messages. Calls that stand one after the other are of one message, with the words before them."""
     calls: list[vf.ToolCall] = []
     words: str | None = None
-    for item in items:
+    for number, item in enumerate(items):
         kind = item["type"]
         if kind == "call":
-            id = item.get("id") or f"call_{len(calls)}"
+            id = item.get("id") or f"call_{number}"
             calls.append(vf.ToolCall(id=id, name=item["name"], arguments=item["arguments"]))
             continue
         if words is not None or calls:
