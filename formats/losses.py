@@ -705,11 +705,17 @@ REPLY_LATE = Kind(
 )
 
 # Replies in Verifiers.
-TOOLS_EXECUTED = Kind(
-    "tools-executed",
-    R,
-    "the tools {value} are offered, whose calls nobody executes, and Verifiers offers only tools that it executes",
-    "convert to openenv or nemo-gym, which offer them as they are",
+TOOLS_STRICT = Kind(
+    "tools-strict",
+    D,
+    "calls of the tools {value} are to follow their schemas strictly, which Verifiers does not ask of the provider",
+    "nothing: the rule scores the calls all the same; or convert to openenv or nemo-gym",
+)
+IMAGE_DETAIL = Kind(
+    "image-detail",
+    D,
+    "an image is to be looked at in the detail {value}, and Verifiers sends it without saying so",
+    "nothing, if the provider's own choice will do; or convert to openenv or nemo-gym",
 )
 MEDIA_UNSENT = Kind(
     "media-unsent",

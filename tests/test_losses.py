@@ -591,7 +591,7 @@ def single(losses: list[Loss]) -> Loss:
 
 def test_the_table_has_a_case_for_every_kind() -> None:
     elsewhere = ["image-pushed", "image-unbuilt", "link-shared"]  # tests/test_publish.py
-    elsewhere += ["tools-executed", "media-unsent", "developer-system"]  # tests/test_verifiers_replies.py
+    elsewhere += ["tools-strict", "image-detail", "media-unsent", "developer-system"]  # tests/test_verifiers_replies.py
     elsewhere += ["row-unmapped"]  # tests/test_table.py
     elsewhere += ["media", "turns-told", "calls-told"]  # tests/test_harbor_replies.py
     elsewhere += ["steps-last", "harbor-name", "licence-unlisted"]  # tests/test_nemo_gym_writer.py

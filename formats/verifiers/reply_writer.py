@@ -24,6 +24,7 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     id: str
     line: bytes
     """Of taskset.jsonl."""
+    has_tools: bool
     needs: tuple[str, ...]
     """Requirements of pip."""
 
@@ -33,14 +34,16 @@ def losses_of(task: ReplyTask, taskset: Taskset) -> Iterator[Loss]:
     if strict := [tool.name for tool in task.tools if tool.strict]:
         yield losses.TOOLS_STRICT.loss(task=task.id, format=_NAME, field="tools", value=strict)
     messages = [item for item in task.prompt if isinstance(item, Message)]
+    details: set[str] = set()
     for message in messages:
         media = [part for part in message.content if isinstance(part, Media)]
+        details.update(part.detail for part in media if part.detail and part.detail != "auto")
         if unsent := next((part for part in media if part.kind != "image" or message.role == "assistant"), None):
             yield losses.MEDIA_UNSENT.loss(
                 task=task.id, format=_NAME, field="prompt", value=unsent.kind, role=message.role
             )
-    if details := sorted({part.detail for part in shown if part.detail not in (None, "auto")}):
-        yield losses.IMAGE_DETAIL.loss(task=task.id, format=_NAME, field="prompt", value=details)
+    if details:
+        yield losses.IMAGE_DETAIL.loss(task=task.id, format=_NAME, field="prompt", value=sorted(details))
     if any(message.role == "developer" for message in messages):
         yield losses.DEVELOPER_SYSTEM.loss(task=task.id, format=_NAME, field="prompt")
 
@@ -53,7 +56,12 @@ def write_task(task: ReplyTask, taskset: Taskset, target: Target, ledger: Ledger
 
 def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) -> Written:
     """What the package says of `task`."""
-    return Written(id=task.id, line=replies.line(task), needs=tuple(rules.packages(task.rule).values()))
+    return Written(
+        id=task.id,
+        line=replies.line(task),
+        has_tools=bool(task.tools),
+        needs=tuple(rules.packages(task.rule).values()),
+    )
 
 
 def write_rest(
@@ -61,11 +69,12 @@ def write_rest(
 ) -> None:
     """Write the package around its tasks."""
     module = module_name(taskset.name)
-    lines, ids, needs = replies.Lines(), [], set[str]()
+    lines, ids, needs, has_tools = replies.Lines(), [], set[str](), False
     for task in written:
         lines.add(task.line)
         ids.append(task.id)
         needs.update(task.needs)
+        has_tools = has_tools or task.has_tools
     package = files(__package__) / "reply_package"
     packages.copy_code(package, target, module)
     target.write(f"{module}/grade.py", (files("envconvert.formats.grader") / "grade.py").read_bytes())
@@ -80,6 +89,7 @@ def write_rest(
         "release": _RELEASE,
         "tasks": len(ids),
         "needs": sorted(needs),
+        "has_tools": has_tools,
         "command": _evaluate(module, ids[0] if ids else ""),
     }
     for name in ("pyproject.toml", "README.md"):

@@ -20,7 +20,7 @@ class Offer(BaseModel):
 class ReplyData(vf.TaskData):
     """What a model is shown: a prompt, and tools."""
 
-    tools: list[Offer] = []
+    tools: list[Offer] = Field(default_factory=list)
 
 
 class Offers(vf.Toolset[vf.ToolsetConfig]):
