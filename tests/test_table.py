@@ -291,6 +291,12 @@ def test_no_split_changes_an_id(tmp_path: Path) -> None:
     assert envconvert.read(folder, split="test").ids == (f"{first}-2",)
 
 
+def test_ids_that_look_like_repeats(tmp_path: Path) -> None:
+    text = QUIZ.replace("[task]", '[task]\nid = "{{ id }}"')
+    rows = [{"id": id, **ROWS[0]} for id in ("a", "a", "a-2", "a", "b")]
+    assert envconvert.read(mapping(tmp_path, text, rows)).ids == ("a", "a-2", "a-2-2", "a-3", "b")
+
+
 def test_ids_that_are_none(tmp_path: Path) -> None:
     text = QUIZ.replace("[task]", '[task]\nid = "{{ id }}"')
     rows = [{"id": id, **ROWS[0]} for id in ("good", "", "a\nb", "x" * 201)]
@@ -464,6 +470,22 @@ def test_init_says_how_many_rows_have_another_shape(tmp_path: Path) -> None:
         19,
         [("row-unmapped", "reward.match.expected")],
     )
+
+
+def test_options_are_not_left_out_silently(tmp_path: Path) -> None:
+    """1 is the second of the options, and what the first one says."""
+    file = write_rows(tmp_path / "a.jsonl", [{"question": "2 - 1?", "choices": [1, 2, 3], "answer": 1}])
+    with pytest.raises(UnreadableSourceError, match=r"not sure \('choices' may be options, and is left out"):
+        read_all(file)
+
+
+def test_init_looks_at_positions_of_the_rows_that_have_one(tmp_path: Path) -> None:
+    rows: list[Any] = [{"question": f"{n}?", "choices": ["x", "y", "z"], "answer": 1 + n % 2} for n in range(19)]
+    done = CliRunner().invoke(commands, ["init", str(write_rows(tmp_path / "a.jsonl", [*rows, {"question": "?"}]))])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "envconvert.toml").read_text("utf-8")
+    assert "# Look at this: positions are counted from 0, and none is 0: they may begin at 1.\n" in text
+    assert "# Look at this: 1 of 20 rows have another shape, and are refused.\n" in text
 
 
 def test_init_says_what_to_look_at(tmp_path: Path) -> None:

@@ -183,11 +183,11 @@ def guess(rows: Sequence[Row]) -> Guess | None:
         columns = {role: names[0] for role, names in named.items() if names}
         if len(columns) < len(preset.roles) or len(set(map(str, columns.values()))) < len(columns):
             continue
-        fit = sum(_fits(preset, row, columns) for row in rows)
-        if fit >= _MOST * len(rows):
-            unsure = [*_unsure(preset, named, columns), *_doubts(preset, rows, columns)]
-            if fit < len(rows):
-                unsure.append(f"{len(rows) - fit} of {len(rows)} rows have another shape, and are refused")
+        fit = [row for row in rows if _fits(preset, row, columns)]
+        if len(fit) >= _MOST * len(rows):
+            unsure = [*_unsure(preset, named, columns), *_doubts(preset, fit, columns, there)]
+            if len(fit) < len(rows):
+                unsure.append(f"{len(rows) - len(fit)} of {len(rows)} rows have another shape, and are refused")
             return Guess(preset=preset, columns=columns, unsure=tuple(unsure))
     return None
 
@@ -212,7 +212,9 @@ def _unsure(preset: Preset, named: Mapping[str, Sequence[str | list[str]]], colu
             yield f"{role} is the column {columns[role]!r}; it might be {' or '.join(map(repr, others))}"
 
 
-def _doubts(preset: Preset, rows: Sequence[Row], columns: Columns) -> Iterator[str]:
+def _doubts(preset: Preset, rows: Sequence[Row], columns: Columns, there: Sequence[str]) -> Iterator[str]:
+    if "options" not in preset.roles and (options := _columns("options", there)):
+        yield f"{options[0]!r} may be options, and is left out: in too many rows the answer is none of them, or several"
     if preset.name == "exact":
         yield "answers are compared as text: numbers, lists or programs want another rule"
     if preset.name == "multiple-choice":

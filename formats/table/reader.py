@@ -114,7 +114,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 def _each(mapping: Mapped, split: str | None) -> Iterator[_Found]:
     """The rows of `split`, or of all. Ids are told apart over all of them, so that no split changes them."""
-    seen: Counter[str] = Counter()
+    repeats: Counter[str] = Counter()
     taken: set[str] = set()
     for name, paths in mapping.files.items():
         for path in paths:
@@ -125,10 +125,9 @@ def _each(mapping: Mapped, split: str | None) -> Iterator[_Found]:
                 except TemplateFaultError as error:
                     first, fault = _content_id(row), error
                 id = first
-                seen[first] += 1
                 while id in taken:
-                    id = f"{first}-{seen[first]}"
-                    seen[first] += id in taken
+                    repeats[first] += 1
+                    id = f"{first}-{repeats[first] + 1}"
                 taken.add(id)
                 if split in (None, name):
                     yield _Found(name, f"{path.name}, row {number}", id, fault, row)
