@@ -1,5 +1,6 @@
 """Names that must be known before anything is imported: of the formats, of tasksets, and of the code made for one."""
 
+import hashlib
 import keyword
 import re
 import sys
@@ -17,8 +18,19 @@ def is_taskset_name(name: str) -> bool:
 
 
 def folder_name(id: str) -> str:
-    """The folder of a task whose id is a row's: `--` for `/`, and `-` for what is no letter, digit, `_`, `.` or `-`."""
-    return re.sub(r"[^\w.-]", "-", id.replace("/", "--")).lstrip(".-") or "task"
+    """The folder of a task whose id is a row's: `--` for `/`, and `-` for what is no letter, digit, `_`, `.` or `-`.
+
+    Of more than 200 bytes, the beginning, and 12 digits of the SHA-256 of the id.
+    """
+    name = re.sub(r"[^\w.-]", "-", id.replace("/", "--")).lstrip(".-") or "task"
+    if len(name.encode("utf-8", "surrogatepass")) <= _LONGEST:
+        return name
+    digits = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{name.encode()[: _LONGEST - len(digits) - 1].decode(errors='ignore')}-{digits}"
+
+
+_LONGEST = 200
+"""Bytes of the name of a folder."""
 
 
 # A module of one of these names would hide, or be hidden by, what a framework or Python imports under it.

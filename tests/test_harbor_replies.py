@@ -170,6 +170,22 @@ def test_ids_become_names_of_folders(tmp_path: Path) -> None:
     ]
 
 
+def test_ids_that_differ_in_case_alone(tmp_path: Path) -> None:
+    """Harbor's reader refuses the later one, so that it must not be written, nor counted as if it were."""
+    report = written(tmp_path / "out", ask(FRANCE.rule, id="a"), ask(FRANCE.rule, id="A"), ask(FRANCE.rule, id="b"))
+    assert [(loss.task, loss.code, loss.severity) for loss in report.losses] == [("A", "id-clash", "refused")]
+    assert (report.tasks.read, report.tasks.written, report.tasks.lossless) == (3, 2, 2)
+    assert envconvert.read(tmp_path / "out").ids == ("a", "b")
+
+
+def test_a_long_id(tmp_path: Path) -> None:
+    tasks = [ask(FRANCE.rule, id="é" * 200 + end) for end in "xy"]
+    assert written(tmp_path / "out", *tasks).tasks.written == 2
+    names = [path.name for path in (tmp_path / "out" / "tasks").iterdir()]
+    assert len(set(names)) == 2
+    assert all(len(name.encode()) <= 200 for name in names)
+
+
 @pytest.mark.docker
 @pytest.mark.frameworks
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from envconvert.formats import losses
-from envconvert.formats.files import Entry, Target, Tree, walk
+from envconvert.formats.files import Entry, Target, Tree, folded, walk
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import folder_name, is_taskset_name
 from envconvert.formats.rules import Calls, Cases, Combined, Rule, packages
@@ -61,10 +61,10 @@ cp "$(dirname "$0")/reply.txt" {REPLY}
 
 def in_containers(taskset: Taskset) -> Taskset:
     """`taskset`, whose tasks ask for replies, with a task of a container for each."""
-    names: dict[str, str] = {}
+    names: dict[str, str] = {}  # by what a file system without case can tell of the folder's name: the first id
     for id in taskset.ids:
-        names.setdefault(folder_name(id), id)
-    clashes = {id for id in taskset.ids if names[folder_name(id)] != id}
+        names.setdefault(folded(folder_name(id)), id)
+    clashes = {id for id in taskset.ids if names[folded(folder_name(id))] != id}
     return msgspec.structs.replace(
         taskset,
         ids=tuple(folder_name(id) for id in taskset.ids if id not in clashes),
@@ -86,9 +86,11 @@ class _InContainers:
         organisation = self._taskset.name.partition("/")[0]
         for task in self._taskset.reply_tasks(ledger):
             id = folder_name(task.id)
-            if self._names[id] != task.id:
-                loss = losses.ID_CLASH.loss(task=task.id, format=NAME, field="id", value=task.id, other=self._names[id])
-                ledger.admit(task.id, [loss])
+            first = self._names[folded(id)]
+            if first != task.id:
+                ledger.admit(
+                    task.id, [losses.ID_CLASH.loss(task=task.id, format=NAME, field="id", value=task.id, other=first)]
+                )
             elif ledger.admit(id, losses_of(task, id)):
                 with tempfile.TemporaryDirectory(prefix="envconvert-") as work:
                     yield _in_container(task, id, f"{organisation}/{id}", Path(work))
