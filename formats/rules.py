@@ -9,7 +9,7 @@ strings that are expected are cleaned alike. A match has a score from 0 to 1, of
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any, Literal
 
@@ -359,15 +359,25 @@ MATH = "math-verify[antlr4_9_3]==0.8.0"
 """What math-verify is asked of pip: with the one ANTLR that NeMo Gym's own packages take, so that all score alike."""
 
 
+def simple(rule: Rule) -> Iterator[Answer | Cases | Calls]:
+    """The rules that `rule` is made of, or itself where it is made of none."""
+    if isinstance(rule, Combined):
+        for part in rule.parts:
+            yield from simple(part.rule)
+    else:
+        yield rule
+
+
 def packages(rule: Rule) -> dict[str, str]:
     """What the grader needs besides Python to score by `rule`: requirements of pip, by what needs them."""
-    if isinstance(rule, Combined):
-        return {need: pin for part in rule.parts for need, pin in packages(part.rule).items()}
-    if isinstance(rule, Answer) and isinstance(rule.match, Math):
-        return {"math": MATH}
-    if isinstance(rule, Answer) and isinstance(rule.match, Schema):
-        return {"schema": "jsonschema>=4.18"}
-    return {}
+    matches = [each.match for each in simple(rule) if isinstance(each, Answer)]
+    found: dict[str, str] = {}
+    for match in matches:
+        if isinstance(match, Math):
+            found["math"] = MATH
+        elif isinstance(match, Schema):
+            found["schema"] = "jsonschema>=4.18"
+    return found
 
 
 Range = tuple[float, float]

@@ -6,16 +6,16 @@ The tests are the portable grader with the rule beside it (formats/grader), the 
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
-from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 
 from envconvert.formats import losses
 from envconvert.formats.files import Entry, Target, Tree, folded, walk
+from envconvert.formats.grader import program
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import folder_name, is_taskset_name
-from envconvert.formats.rules import Calls, Cases, Combined, Rule, packages
+from envconvert.formats.rules import Calls, Cases, Rule, packages, simple
 from envconvert.formats.taskset import (
     Act,
     Attempt,
@@ -133,8 +133,8 @@ def _in_container(task: ReplyTask, id: str, package: str, work: Path) -> Contain
         build = Build(context=walk(work / "environment"), dockerfile="Dockerfile")
         container = Container(build=build)
     _write(work / "tests" / "test.sh", _TEST, mode=0o755)
-    _write(work / "tests" / "rule.json", msgspec.json.format(msgspec.json.encode(task.rule), indent=2).decode() + "\n")
-    _write(work / "tests" / "grade.py", (files("envconvert.formats.grader") / "grade.py").read_text("utf-8"))
+    _write(work / "tests" / "rule.json", _json(task.rule) + "\n")
+    _write(work / "tests" / "grade.py", program().decode())
     reference = None
     if (known := task.reference) is not None:
         _write(work / "solution" / "solve.sh", _SOLVE, mode=0o755)
@@ -164,9 +164,7 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
 
 def seconds(rule: Rule) -> float:
     """How long the programs may run that `rule` tries, in seconds."""
-    if isinstance(rule, Combined):
-        return sum(seconds(part.rule) for part in rule.parts)
-    return rule.seconds * len(rule.cases) if isinstance(rule, Cases) else 0.0
+    return sum(each.seconds * len(each.cases) for each in simple(rule) if isinstance(each, Cases))
 
 
 def reply_text(reply: Reply) -> str:
@@ -187,7 +185,7 @@ def instruction(task: ReplyTask) -> str:
     if task.tools:
         tools = [msgspec.to_builtins(tool) for tool in task.tools]
         parts.append(f"These tools could be called:\n\n```json\n{_json(tools)}\n```")
-    if _wants_calls(task.rule):
+    if any(isinstance(each, Calls) for each in simple(task.rule)):
         parts.append(
             f"Write the calls that you would make, which nobody carries out, to `{REPLY}`: a JSON list of objects with "
             "`name` and `arguments`, empty where none is to be made."
@@ -195,12 +193,6 @@ def instruction(task: ReplyTask) -> str:
     else:
         parts.append(f"Write your reply, all of it, to `{REPLY}`.")
     return "\n\n".join(parts) + "\n"
-
-
-def _wants_calls(rule: Rule) -> bool:
-    if isinstance(rule, Combined):
-        return any(_wants_calls(part.rule) for part in rule.parts)
-    return isinstance(rule, Calls)
 
 
 def _told(item: Message | ToolCall | ToolResult) -> str:

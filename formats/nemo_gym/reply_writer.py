@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from envconvert.formats import losses, packages, replies, rules
+from envconvert.formats import grader, losses, packages, replies, rules
 from envconvert.formats.files import Target
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import module_name
@@ -153,5 +153,5 @@ def _write_environment(
 def _write_server(target: Target, name: str, needs: list[str]) -> None:
     place = f"resources_servers/{name}"
     packages.copy_code(files(__package__) / "reply_package", target, place)
-    target.write(f"{place}/grade.py", (files("envconvert.formats.grader") / "grade.py").read_bytes())
+    target.write(f"{place}/grade.py", grader.program())
     target.write(f"{place}/requirements.txt", "".join(f"{need}\n" for need in ["-e nemo-gym[dev] @ ../../", *needs]))

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import yaml
 
-from envconvert.formats import losses, packages, replies, rules
+from envconvert.formats import grader, losses, packages, replies, rules
 from envconvert.formats.files import Target
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.openenv.fidelity import EPISODE_SECONDS, NAME
 from envconvert.formats.openenv.writer import class_prefix, package_name
 from envconvert.formats.repository import SharedTasks, address
-from envconvert.formats.rules import Cases, Combined, Range, Rule
+from envconvert.formats.rules import Cases, Range
 from envconvert.formats.taskset import ReplyTask, Taskset
 
 _RELEASE = "0.10.0"
@@ -64,7 +64,7 @@ def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) ->
         has_tools=bool(task.tools),
         needs=tuple(rules.packages(task.rule).values()),
         rewards=rules.rewards(task.rule),
-        program_mb=_program_mb(task.rule),
+        program_mb=max((each.memory_mb for each in rules.simple(task.rule) if isinstance(each, Cases)), default=0),
         seconds=min(task.limits.agent or EPISODE_SECONDS, EPISODE_SECONDS),
     )
 
@@ -84,7 +84,7 @@ def write_rest(
     package = files(__package__) / "reply_package"
     packages.copy_code(package, target, "")
     packages.copy_code(package / "server", target, "server")
-    target.write("server/grade.py", (files("envconvert.formats.grader") / "grade.py").read_bytes())
+    target.write("server/grade.py", grader.program())
     target.write("validation/runtime.json", _plan(tasks[0].id))
     values = _values(taskset, tasks, sets)
     for path, place in _RENDERED.items():
@@ -175,10 +175,3 @@ def _range(rewards: list[Range]) -> str:
     """The range of all, as YAML. OpenEnv wants it to have some length."""
     low, high = min(low for low, _ in rewards), max(high for _, high in rewards)
     return yaml.safe_dump([low, high if high > low else low + 1.0], default_flow_style=True).strip()
-
-
-def _program_mb(rule: Rule) -> int:
-    """The memory of the largest program that `rule` runs."""
-    if isinstance(rule, Combined):
-        return max((_program_mb(part.rule) for part in rule.parts), default=0)
-    return rule.memory_mb if isinstance(rule, Cases) else 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from envconvert.formats import losses, packages, replies, rules
+from envconvert.formats import grader, losses, packages, replies, rules
 from envconvert.formats.files import Target
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import module_name
@@ -77,7 +77,7 @@ def write_rest(
         has_tools = has_tools or task.has_tools
     package = files(__package__) / "reply_package"
     packages.copy_code(package, target, module)
-    target.write(f"{module}/grade.py", (files("envconvert.formats.grader") / "grade.py").read_bytes())
+    target.write(f"{module}/grade.py", grader.program())
     header = packages.header(taskset, shared, packages.sets_of(taskset, set(ids)))
     replies.write(target, f"{module}/{packages.HEADER}", header, lines)
     values: dict[str, Any] = {
