@@ -40,6 +40,33 @@ class Header(msgspec.Struct, kw_only=True):
     """Ids of tasks that stand beside the package's own, for other formats."""
 
 
+def in_split(said: Header, file: Path, split: str | None) -> frozenset[str] | None:
+    """The ids that `split` of the package whose header is `said` has; None: all, as no split is asked for.
+
+    Raises `UnreadableSourceError` where it has no such split; `file` is where the header stands.
+    """
+    if split is None:
+        return None
+    if split not in said.sets:
+        there = ", ".join(sorted(said.sets)) or "none"
+        raise UnreadableSourceError(file, f"it has no split {split!r}; its splits: {there}")
+    return frozenset(said.sets[split])
+
+
+def described(taskset: Taskset, said: Header) -> Taskset:
+    """`taskset` with what the header says of it, its sets among it."""
+    ids = set(taskset.ids)
+    return msgspec.structs.replace(
+        taskset,
+        version=said.version,
+        description=said.description,
+        licence=said.licence,
+        authors=said.authors,
+        keywords=tuple(said.keywords),
+        sets={title: tuple(id for id in members if id in ids) for title, members in said.sets.items()},
+    )
+
+
 def header(taskset: Taskset, shared: SharedTasks | None, sets: Mapping[str, Sequence[str]] | None = None) -> str:
     """The line for `taskset`. `sets` are those that the format keeps; None where it keeps none."""
     said: dict[str, Any] = {

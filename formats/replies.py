@@ -14,7 +14,7 @@ import msgspec
 
 from envconvert.formats.files import Target, UnreadableSourceError
 from envconvert.formats.losses import Ledger, printable
-from envconvert.formats.packages import read_header
+from envconvert.formats.packages import described, in_split, read_header
 from envconvert.formats.taskset import ReplyTask, Select, Taskset, TasksetSource
 
 T = TypeVar("T")
@@ -74,25 +74,17 @@ def read(
     `name` and `reward_key` override what it says of itself.
     """
     said = read_header(file)
-    if split is not None and split not in said.sets:
-        there = ", ".join(sorted(said.sets)) or "none"
-        raise UnreadableSourceError(file, f"it has no split {split!r}; its splits: {there}")
-    wanted = None if split is None else set(said.sets[split])
+    wanted = in_split(said, file, split)
     found = [_decoded(file, number, text, _Id).id for number, text in _lines(file)]
     chosen = frozenset(select([id for id in found if wanted is None or id in wanted]))
-    return Taskset(
+    taskset = Taskset(
         name=name or said.name,
-        version=said.version,
-        description=said.description,
-        licence=said.licence,
-        authors=said.authors,
-        keywords=tuple(said.keywords),
         source=TasksetSource(format=format, uri=printable(source.name)),
         ids=tuple(id for id in found if id in chosen),
-        sets={title: tuple(id for id in members if id in chosen) for title, members in said.sets.items()},
         kind="reply",
         tasks=lambda ledger: _tasks(file, chosen, ledger),
     )
+    return described(taskset, said)
 
 
 def is_reply_file(file: Path) -> bool:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from envconvert.formats.files import Target, UnreadableSourceError
+from envconvert.formats.files import Target
 from envconvert.formats.harbor import reader
 from envconvert.formats.losses import printable
-from envconvert.formats.packages import copy_code, read_header
+from envconvert.formats.packages import copy_code, described, in_split, read_header
 from envconvert.formats.taskset import Select, Taskset, TasksetSource
 
 
@@ -30,26 +30,14 @@ def read_folders(
     `name` and `reward_key` override what it says of itself. Raises `UnreadableSourceError`.
     """
     said = read_header(file)
-    if split is not None and split not in said.sets:
-        there = ", ".join(sorted(said.sets)) or "none"
-        raise UnreadableSourceError(file, f"it has no split {split!r}; its splits: {there}")
-    wanted = None if split is None else set(said.sets[split])
+    wanted = in_split(said, file, split)
 
     def offered(ids: Sequence[str]) -> Collection[str]:
         return select([id for id in ids if id not in said.left_out and (wanted is None or id in wanted)])
 
     found = reader.read(tasks, name=name or said.name, reward_key=reward_key or said.reward_key, select=offered)
-    ids = set(found.ids)
-    return msgspec.structs.replace(
-        found,
-        version=said.version,
-        description=said.description,
-        licence=said.licence,
-        authors=said.authors,
-        keywords=tuple(said.keywords),
-        sets={title: tuple(id for id in members if id in ids) for title, members in said.sets.items()},
-        source=TasksetSource(format=format, uri=printable(source.name)),
-    )
+    named = msgspec.structs.replace(found, source=TasksetSource(format=format, uri=printable(source.name)))
+    return described(named, said)
 
 
 def copy_runner(target: Target, path: str) -> None:
