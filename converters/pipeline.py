@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import msgspec
 
 from envconvert.formats.catalogue import FORMATS, Format
-from envconvert.formats.files import Target, UnreadableSourceError
+from envconvert.formats.files import Target, Tree, UnreadableSourceError
 from envconvert.formats.losses import Ledger
 from envconvert.formats.taskset import Taskset
 from envconvert.report import FILE, Report, RepositoryReport, report, repository, to_json
@@ -91,11 +91,21 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     taskset: Taskset
 
+    def trees(self) -> dict[str, Tree]:
+        """The folders of its tasks that are played in a container, by id."""
+        wanted = set(self.taskset.ids)
+        tasks = (task for task in self.taskset.container_tasks() if task.id in wanted)
+        return {task.id: native.files for task in tasks for native in task.native.values()}
+
 
 def stored(folder: Path, *, format: str | None = None, tasks: str | None, limit: int | None) -> Stored:
     """The taskset at `folder`, for a framework to load: as `read`, where its tasks stand there as folders."""
-    taskset = read(folder, format=format, tasks=tasks, limit=limit)
-    if taskset.packed or folder.is_file():
+    return as_stored(folder, read(folder, format=format, tasks=tasks, limit=limit))
+
+
+def as_stored(folder: Path, taskset: Taskset) -> Stored:
+    """`taskset`, read from `folder`, for a framework to load. Raises `UnreadableSourceError` where none does."""
+    if taskset.packed or not folder.is_dir():
         reason = "no framework loads it as it stands; envconvert convert SRC DST --to harbor makes a folder of it"
         raise UnreadableSourceError(folder, reason)
     return Stored(format=FORMATS[taskset.source.format], folder=folder, taskset=taskset)

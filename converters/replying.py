@@ -122,6 +122,7 @@ def _of_part(part: Stored, asked: Sequence[tuple[str, str, Reply]], say: Callabl
         return
     require_docker()
     python, probe = interpreter(part.format.probe.framework, say), part.format.probe
+    trees = part.trees()
     for id, name, reply in asked:
         with tempfile.TemporaryDirectory(prefix="envconvert-parity-", ignore_cleanup_errors=True) as work:
             place, output = Path(work, "source"), Path(work, "output")
@@ -129,7 +130,7 @@ def _of_part(part: Stored, asked: Sequence[tuple[str, str, Reply]], say: Callabl
             if name == "nop":
                 yield probe.score(python, part.folder, id, "nop", None, output)
             elif part.format.name == "harbor":
-                write_attempt(part.taskset, id, reply, place)
+                write_attempt(trees[id], id, reply, place)
                 yield probe.score(python, place, id, "oracle", None, output)
             elif name == "oracle":
                 yield probe.score(python, part.folder, id, "oracle", None, output)

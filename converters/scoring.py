@@ -13,10 +13,9 @@ from envconvert.card import leave_parity
 from envconvert.environments import interpreter, require_docker
 from envconvert.formats.catalogue import Format
 from envconvert.formats.files import Tree, UnreadableSourceError, digest_of
-from envconvert.formats.losses import Ledger
 from envconvert.formats.probe import Agent, Score
 from envconvert.formats.taskset import Taskset
-from envconvert.pipeline import Stored, read, stored, stored_parts
+from envconvert.pipeline import Stored, as_stored, read, stored, stored_parts
 from envconvert.replying import known_replies, parity_of_replies, read_replies
 from envconvert.report import Parity, Row, compared, repository, row
 
@@ -65,14 +64,15 @@ def parity(
     parts = (
         [stored(place, tasks=tasks, limit=limit)] if published is None else stored_parts(place, published, tasks=tasks)
     )
+    origin = Path(source).resolve()
     asked = read(source, tasks=tasks, limit=limit)
     if asked.kind == "reply":
-        known_ones = known_replies(asked, agents) if replies is None else read_replies(Path(replies))
-        return parity_of_replies(asked, Path(source).resolve(), parts, known_ones, say)
+        posed = known_replies(asked, agents) if replies is None else read_replies(Path(replies))
+        return parity_of_replies(asked, origin, parts, posed, say)
     if replies is not None:
         raise UnreadableSourceError(source, "its tasks are played in containers, and ask for no reply")
     require_docker()
-    first = _side(stored(Path(source).resolve(), tasks=tasks, limit=limit), say)
+    first = _side(as_stored(origin, asked), say)
     others = [_side(part, say) for part in parts]
     for side in others:
         if left_out := sum(id not in side.trees for id in first.taskset.ids):
@@ -116,14 +116,7 @@ def parity(
 
 def _side(part: Stored, say: Callable[[str], None]) -> _Side:
     python = interpreter(part.format.probe.framework, say)
-    wanted = set(part.taskset.ids)
-    trees = {
-        task.id: native.files
-        for task in part.taskset.container_tasks(Ledger())
-        if task.id in wanted
-        for native in task.native.values()
-    }
-    return _Side(folder=part.folder, taskset=part.taskset, format=part.format, python=python, trees=trees)
+    return _Side(folder=part.folder, taskset=part.taskset, format=part.format, python=python, trees=part.trees())
 
 
 def _compared(source: Score, side: _Side, id: str, agent: Agent, key: str) -> Score:

@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 
 from envconvert.formats import losses
-from envconvert.formats.files import Entry, Target, Tree, folded, walk
+from envconvert.formats.files import Target, Tree, folded, walk
 from envconvert.formats.grader import program
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import folder_name, is_taskset_name
+from envconvert.formats.repository import TASKS
 from envconvert.formats.rules import Calls, Cases, Rule, packages, simple
 from envconvert.formats.taskset import (
     Act,
@@ -109,18 +110,13 @@ def losses_of(task: ReplyTask, id: str) -> Iterator[Loss]:
         yield losses.CALLS_TOLD.loss(task=id, format=NAME, field="tools", value=[tool.name for tool in task.tools])
 
 
-def write_attempt(taskset: Taskset, id: str, reply: Reply, place: Path) -> None:
-    """Write the task `id` of `taskset`, read back from Harbor, to `place`, with `reply` as its reference."""
-    [task] = [task for task in taskset.container_tasks() if task.id == id]
-    target = Target(place)
-    with target.folder(f"tasks/{id}") as folder:
-        folder.copy(Tree(task.native[NAME].files.place, _without_solution(task.native[NAME].files)))
+def write_attempt(files: Tree, id: str, reply: Reply, place: Path) -> None:
+    """Write `files`, the folder of the task `id`, to `place`, with `reply` as its reference."""
+    rest = [entry for entry in files.entries if entry.path.partition("/")[0] != "solution"]
+    with Target(place).folder(f"{TASKS}/{id}") as folder:
+        folder.copy(Tree(files.place, rest))
         folder.write("solution/solve.sh", _SOLVE, 0o755)
         folder.write("solution/reply.txt", reply_text(reply))
-
-
-def _without_solution(files: Tree) -> list[Entry]:
-    return [entry for entry in files.entries if entry.path.partition("/")[0] != "solution"]
 
 
 def _in_container(task: ReplyTask, id: str, package: str, work: Path) -> ContainerTask:
