@@ -4,6 +4,7 @@ import hashlib
 import keyword
 import re
 import sys
+from collections import Counter
 
 TARGETS = ("harbor", "verifiers", "openenv", "nemo-gym")
 """The formats that can be written, as the command line spells them: those of frameworks that can be asked."""
@@ -23,14 +24,36 @@ def folder_name(id: str) -> str:
     Of more than 200 bytes, the beginning, and 12 digits of the SHA-256 of the id.
     """
     name = re.sub(r"[^\w.-]", "-", id.replace("/", "--")).lstrip(".-") or "task"
-    if len(name.encode("utf-8", "surrogatepass")) <= _LONGEST:
+    if len(name.encode("utf-8", "surrogatepass")) <= ID_BYTES:
         return name
     digits = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{name.encode()[: _LONGEST - len(digits) - 1].decode(errors='ignore')}-{digits}"
+    return f"{name.encode()[: ID_BYTES - len(digits) - 1].decode(errors='ignore')}-{digits}"
 
 
-_LONGEST = 200
-"""Bytes of the name of a folder."""
+ID_BYTES = 200
+"""The most bytes of an id that is the name of a folder: room is left for the suffixes that frameworks add to it."""
+
+
+class Apart:
+    """Tells ids apart as they come: the second of an id ends in `-2`, and none is given twice."""
+
+    def __init__(self) -> None:
+        self._repeats: Counter[str] = Counter()
+        self._taken: set[str] = set()
+
+    def __call__(self, first: str) -> str:
+        """The id for what would be `first`."""
+        id = first
+        while id in self._taken:
+            self._repeats[first] += 1
+            id = f"{first}-{self._repeats[first] + 1}"
+        self._taken.add(id)
+        return id
+
+
+def local_name(base: str) -> str:
+    """`local/` and the name of a folder, with what Harbor allows in a dataset's name."""
+    return "local/" + (re.sub(r"[^A-Za-z0-9._-]+|\.\.+", "-", base).strip("-._") or "tasks")
 
 
 # A module of one of these names would hide, or be hidden by, what a framework or Python imports under it.

@@ -194,6 +194,7 @@ def test_a_materialized_row(tmp_path: Path) -> None:
     ("found", "ids"),
     [
         ([{"task_id": "a"}, {"task_id": "b", "id": "x"}, {"task_id": "a"}], ["a", "b", "a-2"]),
+        ([{"task_id": "a"}, {"task_id": "a"}, {"task_id": "a-2"}], ["a", "a-2", "a-2-2"]),
         ([{"id": "x", "uuid": "u"}, {"id": "x", "uuid": "v"}], ["u", "v"]),
         ([{"id": 1, "instance_id": "x"}, {"id": 2, "instance_id": "y"}], ["x", "y"]),
         ([{"a": 1}, {"a": 1}], ["015abd7f5cc5", "015abd7f5cc5-2"]),

@@ -34,7 +34,7 @@ from envconvert.formats.harbor.tables import (
     VerifierTable,
 )
 from envconvert.formats.losses import Kind, Ledger, Loss, RefusedError, printable
-from envconvert.formats.names import is_taskset_name
+from envconvert.formats.names import ID_BYTES, is_taskset_name, local_name
 from envconvert.formats.taskset import (
     Act,
     Artifact,
@@ -65,7 +65,6 @@ from envconvert.formats.taskset import (
 )
 
 NAME = "harbor"
-_ID_BYTES = 200  # leaves room for the suffixes that frameworks add to a folder name
 
 
 def detect(source: Path) -> bool:
@@ -209,11 +208,6 @@ def _read_row(row: rows.Row, content: bytes, folder: str, reward: Script, notes:
     return msgspec.structs.replace(task, native={NAME: native})
 
 
-def local_name(base: str) -> str:
-    """`local/` and the name of a folder, with what Harbor allows in a dataset's name."""
-    return "local/" + (re.sub(r"[^A-Za-z0-9._-]+|\.\.+", "-", base).strip("-._") or "tasks")
-
-
 class DatasetTable(msgspec.Struct, kw_only=True):
     """[dataset] of dataset.toml, as far as a taskset holds it."""
 
@@ -243,7 +237,7 @@ def find_clashes(found: Sequence[FoundTask]) -> dict[str, str]:
     first: dict[str, str] = {}
     clashes: dict[str, str] = {}
     for item in found:
-        if item.loss is None and config.why_not_portable(item.id, _ID_BYTES) is None:
+        if item.loss is None and config.why_not_portable(item.id, ID_BYTES) is None:
             other = first.setdefault(folded(item.id), item.place)
             if other != item.place:
                 clashes[item.place] = other
@@ -254,7 +248,7 @@ def check_id(item: FoundTask, clashes: dict[str, str]) -> None:
     """Raise `RefusedError` where the id is no portable name, or is among the `clashes`."""
     if item.loss is not None:
         raise RefusedError(item.loss)
-    if reason := config.why_not_portable(item.id, _ID_BYTES):
+    if reason := config.why_not_portable(item.id, ID_BYTES):
         raise RefusedError(losses.ID_INVALID.loss(task=item.id, format=NAME, field="id", value=item.id, reason=reason))
     if (other := clashes.get(item.place)) is not None:
         raise RefusedError(losses.ID_CLASH.loss(task=item.id, format=NAME, field="id", value=item.id, other=other))

@@ -73,12 +73,13 @@ def _read_native(found: Found, source: Path, name: str | None, select: Select, s
     if not files:
         there = ", ".join(sorted({file.name for file in found.files}))
         raise UnreadableSourceError(source, f"it has no split {split!r}; its splits: {there}")
-    ids = rows.ids(row for file in files for row in _rows(file))
+    titles: list[str] = []
+    ids = rows.ids(_titled(files, titles))
     chosen = frozenset(select(ids))
     sets: dict[str, list[str]] = {}
-    for id, file in zip(ids, _files(files), strict=True):
+    for id, title in zip(ids, titles, strict=True):
         if id in chosen:
-            sets.setdefault(file.name, []).append(id)
+            sets.setdefault(title, []).append(id)
     licences = {environments.spdx_of(file.licence) for file in files}
     return Taskset(
         name=name or _name(found.name),
@@ -106,11 +107,12 @@ def _rows(file: File) -> Iterator[Row]:
                 yield rows.read(line)
 
 
-def _files(files: Sequence[File]) -> Iterator[File]:
-    """The file of each row."""
+def _titled(files: Sequence[File], titles: list[str]) -> Iterator[Row]:
+    """The rows of all files; the name of each row's file is added to `titles`."""
     for file in files:
-        for _ in _rows(file):
-            yield file
+        for row in _rows(file):
+            titles.append(file.name)
+            yield row
 
 
 def _tasks(

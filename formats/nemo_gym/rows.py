@@ -5,7 +5,6 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import msgspec
 
 from envconvert.formats import losses
 from envconvert.formats.losses import Kind, Loss, RefusedError
+from envconvert.formats.names import Apart
 from envconvert.formats.nemo_gym import servers
 from envconvert.formats.nemo_gym.composition import Served
 from envconvert.formats.nemo_gym.fidelity import NAME
@@ -125,13 +125,8 @@ def ids(rows: Iterable[Row]) -> list[str]:
     named = [_Named.of(row) for row in rows]
     rest = [each for each in named if each.task is None]
     field = next((key for key in _IDS if rest and _tells_apart([each.fields.get(key) for each in rest])), None)
-    found: list[str] = []
-    times: Counter[str] = Counter()
-    for each in named:
-        id = each.task or (each.fields[field] if field else each.digest)
-        times[id] += 1
-        found.append(id if times[id] == 1 else f"{id}-{times[id]}")
-    return found
+    apart = Apart()
+    return [apart(each.task or (each.fields[field] if field else each.digest)) for each in named]
 
 
 class _Named(NamedTuple):

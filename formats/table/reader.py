@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -13,9 +12,8 @@ import msgspec
 
 from envconvert.formats import losses
 from envconvert.formats.files import UnreadableSourceError
-from envconvert.formats.harbor.reader import local_name
 from envconvert.formats.losses import Ledger, printable
-from envconvert.formats.names import folder_name
+from envconvert.formats.names import ID_BYTES, Apart, folder_name, local_name
 from envconvert.formats.rules import Rule
 from envconvert.formats.table.mapping import FILE, Document, Mapped, TaskTable, mapped, read_mapping
 from envconvert.formats.table.presets import Guess, guess
@@ -114,8 +112,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 def _each(mapping: Mapped, split: str | None) -> Iterator[_Found]:
     """The rows of `split`, or of all. Ids are told apart over all of them, so that no split changes them."""
-    repeats: Counter[str] = Counter()
-    taken: set[str] = set()
+    apart = Apart()
     for name, paths in mapping.files.items():
         for path in paths:
             for number, row in enumerate(rows(path), 1):
@@ -124,11 +121,7 @@ def _each(mapping: Mapped, split: str | None) -> Iterator[_Found]:
                     first = _content_id(row) if mapping.task.id is None else _own_id(mapping.task.id, row)
                 except TemplateFaultError as error:
                     first, fault = _content_id(row), error
-                id = first
-                while id in taken:
-                    repeats[first] += 1
-                    id = f"{first}-{repeats[first] + 1}"
-                taken.add(id)
+                id = apart(first)
                 if split in (None, name):
                     yield _Found(name, f"{path.name}, row {number}", id, fault, row)
 
@@ -144,13 +137,9 @@ def _own_id(template: str, row: Row) -> str:
     except TemplateFaultError as error:
         raise TemplateFaultError(str(error), "task.id") from None
     folder = folder_name(id).encode("utf-8", "surrogatepass")
-    if not id.isprintable() or not 0 < len(id.strip()) <= len(folder) <= _ID:
-        raise TemplateFaultError(f"{id!r:.120} is no id: 1 to {_ID} bytes, no control characters", "task.id")
+    if not id.isprintable() or not 0 < len(id.strip()) <= len(folder) <= ID_BYTES:
+        raise TemplateFaultError(f"{id!r:.120} is no id: 1 to {ID_BYTES} bytes, no control characters", "task.id")
     return id
-
-
-_ID = 200
-"""The most bytes of a file's name, but for a suffix."""
 
 
 def _tasks(mapping: Mapped, split: str | None, chosen: frozenset[str], ledger: Ledger) -> Iterator[ReplyTask]:

@@ -13,8 +13,9 @@ from pathlib import Path
 from envconvert.formats import losses
 from envconvert.formats.files import Entry, Target, Tree, UnreadableSourceError, UnsafeTreeError, walk
 from envconvert.formats.harbor.finding import FoundTask
-from envconvert.formats.harbor.reader import check_id, find_clashes, local_name
+from envconvert.formats.harbor.reader import check_id, find_clashes
 from envconvert.formats.losses import Kind, Ledger, Loss, RefusedError, printable
+from envconvert.formats.names import local_name
 from envconvert.formats.taskset import (
     Act,
     Attempt,
