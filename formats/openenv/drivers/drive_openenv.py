@@ -8,20 +8,13 @@ an episode in a session: the agent `oracle` has the reference solution played be
 """
 
 import json
-import socket
 import sys
-import threading
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-from fastapi import FastAPI
 from openenv.core import GenericEnvClient
 from openenv.harbor.tasks import resolve_task_dirs
+from serving import serving, tasks_listed
 
 mode, package, *rest = sys.argv[1:]
 sys.path.insert(0, package)
@@ -49,26 +42,6 @@ class Played(Chosen):  # type: ignore[misc, valid-type]
         return episode
 
 
-@contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """Serve until the block ends; gives the base URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            if not thread.is_alive():
-                raise RuntimeError("the server has not started")
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
 def tell(**fields: Any) -> None:
     """Print one line."""
     print(json.dumps(fields), flush=True)
@@ -77,13 +50,7 @@ def tell(**fields: Any) -> None:
 def listed() -> None:
     """Print what the Task API lists, and what only `openenv harbor` would run."""
     with serving(served.make_app(Chosen)) as address:
-        found: dict[str, None] = {}
-        for split in ask(f"{address}/{settings().package}/splits"):
-            count = ask(f"{address}/{settings().package}/num_tasks", split=split["name"])["num_tasks"]
-            tasks = ask(f"{address}/{settings().package}/tasks", split=split["name"])["tasks"]
-            if len(tasks) != count:
-                tell(error=f"the split {split['name']} says it has {count} tasks, and lists {len(tasks)}")
-            found |= dict.fromkeys(task["id"] for task in tasks)
+        found = tasks_listed(address, settings().package, tell)
     for id in found:
         tell(id=id)
     elsewhere = {folder.name for folder in resolve_task_dirs(package)} if Path(package, "tasks").is_dir() else set()
@@ -94,14 +61,6 @@ def listed() -> None:
             tell(error=f"{id}: {reason}")
     for id in found.keys() - elsewhere:
         tell(error=f"{id}: openenv harbor does not find it")
-
-
-def ask(address: str, **said: str) -> Any:
-    """What the server answers: to a POST, where something is said."""
-    body = json.dumps(said).encode() if said else None
-    request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
 
 
 def scored(task: str, agent: str) -> None:
