@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -194,14 +194,31 @@ def ask(python: Path, script: str, value: object) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="session")
-def containers(docker: str) -> Iterator[set[str]]:
-    """The containers that were there before; afterwards there are no others."""
-    before = _containers(docker)
-    yield before
-    assert _containers(docker) - before == set()
+_BEFORE = pytest.StashKey[frozenset[str]]()
 
 
-def _containers(docker: str) -> set[str]:
-    done = subprocess.run([docker, "ps", "-a", "--format", "{{.ID}} {{.Image}}"], capture_output=True, text=True)
-    return set(done.stdout.splitlines())
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Remember which containers are there: once, in the process that starts the workers where there are any."""
+    if not hasattr(session.config, "workerinput"):
+        session.config.stash[_BEFORE] = _containers()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that leaves containers behind: looked at when all has ended, since files use Docker side by side."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    before = session.config.stash.get(_BEFORE, None)
+    if before is None or terminal is None:
+        return
+    ran = [report for reports in terminal.stats.values() for report in reports]
+    used_docker = any("docker" in getattr(report, "keywords", ()) for report in ran)
+    if used_docker and (left := _containers() - before):
+        terminal.write_line(f"\nThese containers were left behind: {', '.join(sorted(left))}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _containers() -> frozenset[str]:
+    command = shutil.which("docker")
+    if command is None:
+        return frozenset()
+    done = subprocess.run([command, "ps", "-a", "--format", "{{.ID}} {{.Image}}"], capture_output=True, text=True)
+    return frozenset(done.stdout.splitlines())

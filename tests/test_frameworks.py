@@ -63,7 +63,7 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scores(
     package: Path,
     features: Path,
-    containers: set[str],
+    docker: str,
     verifiers_python: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[tuple[str, str, str], Score]:
@@ -120,7 +120,7 @@ SAMPLE = {
 def test_parity_of_a_sample(
     package: Path,
     features: Path,
-    containers: set[str],
+    docker: str,
     harbor_python: Path,
     verifiers_python: Path,
     group: str,
@@ -148,7 +148,7 @@ VALIDATED = [(group, task) for group, task in SCORED if group == "tasks"] + [
 def validated(
     package: Path,
     features: Path,
-    containers: set[str],
+    docker: str,
     verifiers_python: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[tuple[str, str], dict[str, Any]]:
@@ -235,7 +235,7 @@ def test_what_cannot_be_had_here_is_loaded(unavailable: Path, verifiers_python: 
 @pytest.mark.docker
 @pytest.mark.frameworks
 def test_what_cannot_be_had_here_is_unscored_with_harbors_own_message(
-    unavailable: Path, containers: set[str], harbor_python: Path, verifiers_python: Path
+    unavailable: Path, docker: str, harbor_python: Path, verifiers_python: Path
 ) -> None:
     result = scoring.parity(HARBOR / "unavailable", unavailable, agents=("nop",), jobs=6, say=quiet)
     assert (result.equal, result.different, result.unscored) == (0, 0, len(UNAVAILABLE) - len(REFUSED))
@@ -248,7 +248,7 @@ def test_what_cannot_be_had_here_is_unscored_with_harbors_own_message(
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize("task", sorted(UNAVAILABLE.keys() - REFUSED - {"gpu"}))
 def test_verifiers_runs_what_it_can_of_them(
-    unavailable: Path, containers: set[str], verifiers_python: Path, tmp_path: Path, task: str, agent: Agent
+    unavailable: Path, docker: str, verifiers_python: Path, tmp_path: Path, task: str, agent: Agent
 ) -> None:
     score = PROBE.score(verifiers_python, unavailable, task, agent, None, tmp_path)
     assert score.reward == UNAVAILABLE[task][agent], score.reason
@@ -263,7 +263,7 @@ def test_loading_writes_nothing_into_the_package(package: Path, verifiers_python
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_tags_are_earned(package: Path, containers: set[str], harbor_python: Path, verifiers_python: Path) -> None:
+def test_tags_are_earned(package: Path, docker: str, harbor_python: Path, verifiers_python: Path) -> None:
     for folder, framework, release in ((TASKS, "harbor", "0.25.0"), (package, "verifiers", "0.4.0")):
         [result] = checking.check(folder, say=quiet)
         assert (result.framework, result.version, result.status) == (framework, release, "earned"), result.errors
@@ -272,9 +272,7 @@ def test_tags_are_earned(package: Path, containers: set[str], harbor_python: Pat
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_a_tag_is_not_earned_without_a_working_reference(
-    tmp_path: Path, containers: set[str], harbor_python: Path
-) -> None:
+def test_a_tag_is_not_earned_without_a_working_reference(tmp_path: Path, docker: str, harbor_python: Path) -> None:
     make_task(tmp_path / "set" / "idle", files={"tests/test.sh": "#!/bin/bash\necho 0 > /logs/verifier/reward.txt\n"})
     [result] = run_json("check", tmp_path / "set", code=3)
     assert (result["status"], result["loaded"]) == ("failed", 1)
@@ -299,7 +297,7 @@ def test_a_broken_folder_in_the_package_is_left_out_and_named(
 @pytest.mark.docker
 @pytest.mark.frameworks
 def test_an_image_that_is_nowhere_is_an_error_that_names_what_would_help(
-    tmp_path: Path, containers: set[str], verifiers_python: Path
+    tmp_path: Path, docker: str, verifiers_python: Path
 ) -> None:
     toml = '[environment]\ndocker_image = "localhost/envconvert-tests/nowhere:1"\n'
     make_task(tmp_path / "source" / "lost", toml)
@@ -316,7 +314,7 @@ def test_an_image_that_is_nowhere_is_an_error_that_names_what_would_help(
 @pytest.mark.docker
 @pytest.mark.frameworks
 def test_an_image_that_is_nowhere_is_built_from_its_dockerfile(
-    tmp_path: Path, containers: set[str], docker: str, verifiers_python: Path
+    tmp_path: Path, docker: str, verifiers_python: Path
 ) -> None:
     toml = '[environment]\ndocker_image = "localhost/envconvert-tests/nowhere:1"\n'
     dockerfile = "FROM debian:bookworm-slim\nRUN touch /built\nWORKDIR /srv\n"

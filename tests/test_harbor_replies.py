@@ -203,9 +203,7 @@ def test_a_long_id(tmp_path: Path) -> None:
     ],
     ids=["right", "wrong", "program"],
 )
-def test_the_reference_and_no_reply_on_docker(
-    task: ReplyTask, reward: float, containers: set[str], tmp_path: Path
-) -> None:
+def test_the_reference_and_no_reply_on_docker(task: ReplyTask, reward: float, docker: str, tmp_path: Path) -> None:
     python, probe = interpreter_of("harbor"), FORMATS["harbor"].probe
     written(tmp_path / "out", task)
     place = tmp_path / "out"

@@ -111,7 +111,7 @@ def test_an_invalid_config_is_told(python: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def scores(
-    roots: dict[str, Path], containers: set[str], python: Path, tmp_path_factory: pytest.TempPathFactory
+    roots: dict[str, Path], docker: str, python: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[tuple[str, str, str], Score]:
     """What the server gives for every fixture that it plays, and both agents: made once."""
     runs = [(group, task, agent) for group, task in SCORED for agent in AGENTS]
@@ -148,9 +148,7 @@ def test_what_only_harbor_plays_is_not_started(python: Path, roots: dict[str, Pa
 @pytest.mark.docker
 @pytest.mark.frameworks
 @pytest.mark.parametrize(("key", "reward"), [("speed", 2.0), ("absent", None)])
-def test_another_key_is_trained(
-    python: Path, containers: set[str], tmp_path: Path, key: str, reward: float | None
-) -> None:
+def test_another_key_is_trained(python: Path, docker: str, tmp_path: Path, key: str, reward: float | None) -> None:
     tests = """#!/bin/bash\necho '{"accuracy": 1, "speed": 2}' > /logs/verifier/reward.json\n"""
     root = root_of(tmp_path, files={"tests/test.sh": tests})
     (tmp_path / "work").mkdir()
@@ -213,7 +211,7 @@ def session(python: Path, root: Path, calls: Sequence[Call], **chosen: Any) -> d
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_a_session(python: Path, containers: set[str], tmp_path: Path) -> None:
+def test_a_session(python: Path, docker: str, tmp_path: Path) -> None:
     tests = '#!/bin/bash\n[ "$(cat /srv/answer.txt)" = 42 ] && echo 1 > /logs/verifier/reward.txt\n'
     toml = f'{TOML}workdir = "/srv"\nenv = {{ COLOUR = "red" }}\n[agent]\nuser = "nobody"\n'
     root = root_of(tmp_path, toml, {"tests/test.sh": tests})
@@ -251,7 +249,7 @@ def test_a_session(python: Path, containers: set[str], tmp_path: Path) -> None:
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_output_is_bounded(python: Path, containers: set[str], tmp_path: Path) -> None:
+def test_output_is_bounded(python: Path, docker: str, tmp_path: Path) -> None:
     root = root_of(tmp_path)
     calls = [
         SEED,
@@ -275,7 +273,7 @@ def test_output_is_bounded(python: Path, containers: set[str], tmp_path: Path) -
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_a_command_whose_time_is_over_does_not_go_on(python: Path, containers: set[str], tmp_path: Path) -> None:
+def test_a_command_whose_time_is_over_does_not_go_on(python: Path, docker: str, tmp_path: Path) -> None:
     tests = "#!/bin/bash\nsleep 2\nwc -l < /srv/ticks > /logs/verifier/reward.txt\nsleep 2\n"
     tests += "[ $(wc -l < /srv/ticks) = $(cat /logs/verifier/reward.txt) ] || echo 0 > /logs/verifier/reward.txt\n"
     root = root_of(tmp_path, f"{TOML}[agent]\ntimeout_sec = 4\n", {"tests/test.sh": tests})
@@ -300,9 +298,7 @@ ls -laR /tests /solution /logs /tmp /root 2>/dev/null
 @pytest.mark.docker
 @pytest.mark.frameworks
 @pytest.mark.parametrize("user", ["root", "nobody"])
-def test_tests_and_solution_are_kept_from_the_agent(
-    python: Path, containers: set[str], tmp_path: Path, user: str
-) -> None:
+def test_tests_and_solution_are_kept_from_the_agent(python: Path, docker: str, tmp_path: Path, user: str) -> None:
     tests = f"#!/bin/bash\n# {SECRET}\necho {SECRET}\necho 1 > /logs/verifier/reward.txt\n"
     keys = f'env = {{ KEY = "{SECRET}" }}\n'
     toml = f'{TOML}[agent]\nuser = "{user}"\n[verifier]\n{keys}[solution]\n{keys}'
@@ -330,7 +326,7 @@ def test_tests_and_solution_are_kept_from_the_agent(
     ],
 )
 def test_no_reward_is_not_a_reward_of_0(
-    python: Path, containers: set[str], tmp_path: Path, tests: str, kind: str, said: str
+    python: Path, docker: str, tmp_path: Path, tests: str, kind: str, said: str
 ) -> None:
     root = root_of(tmp_path, files={"tests/test.sh": tests})
     found = session(python, root, [SEED, VERIFY])
@@ -343,7 +339,7 @@ def test_no_reward_is_not_a_reward_of_0(
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_a_closed_network(python: Path, containers: set[str], tmp_path: Path) -> None:
+def test_a_closed_network(python: Path, docker: str, tmp_path: Path) -> None:
     tests = "#!/bin/bash\nls /sys/class/net | wc -l > /logs/verifier/reward.txt\n"
     toml = f'{TOML}network_mode = "no-network"\n[verifier]\nnetwork_mode = "public"\n'
     root = root_of(tmp_path, toml, {"tests/test.sh": tests})
@@ -365,9 +361,7 @@ def test_a_closed_network(python: Path, containers: set[str], tmp_path: Path) ->
         pytest.param([("close_session", {"resources_session_id": "x"}), RUNNING], 0, id="never begun"),
     ],
 )
-def test_no_sandbox_is_left(
-    python: Path, containers: set[str], tmp_path: Path, calls: list[Call], running: int
-) -> None:
+def test_no_sandbox_is_left(python: Path, docker: str, tmp_path: Path, calls: list[Call], running: int) -> None:
     found = session(python, root_of(tmp_path), calls)
     assert all(answer[0] == 200 for answer in found["answers"][:-1])
     assert found["answers"][-1] == running
@@ -384,9 +378,7 @@ def test_no_sandbox_is_left(
         ('[environment.healthcheck]\ncommand = "false"\nretries = 1\n', "healthcheck"),
     ],
 )
-def test_a_sandbox_that_cannot_be_prepared(
-    python: Path, containers: set[str], tmp_path: Path, toml: str, said: str
-) -> None:
+def test_a_sandbox_that_cannot_be_prepared(python: Path, docker: str, tmp_path: Path, toml: str, said: str) -> None:
     found = session(python, root_of(tmp_path, TOML + toml), [SEED, RUNNING])
     [status, answer], running = found["answers"]
     assert status == 500
@@ -396,7 +388,7 @@ def test_a_sandbox_that_cannot_be_prepared(
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_another_row_is_refused(python: Path, containers: set[str], tmp_path: Path) -> None:
+def test_another_row_is_refused(python: Path, docker: str, tmp_path: Path) -> None:
     root = root_of(tmp_path)
     make_task(root / "tasks" / "turns", f'{TOML}[[steps]]\nname = "one"\n', {"steps/one/instruction.md": "Do.\n"})
     ids = ["missing", "..", "../tasks/task", "turns"]
@@ -509,7 +501,7 @@ def model(command: str) -> Iterator[str]:
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_gym_eval_run(python: Path, containers: set[str], tmp_path: Path) -> None:
+def test_gym_eval_run(python: Path, docker: str, tmp_path: Path) -> None:
     make_task(
         tmp_path / "src" / "task",
         files={"tests/test.sh": "#!/bin/bash\ngrep -c 42 /srv/answer.txt > /logs/verifier/reward.txt\n"},

@@ -584,7 +584,7 @@ def until(reached: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="session")
 def scores(
-    packages: dict[str, Path], containers: set[str], openenv_python: Path, tmp_path_factory: pytest.TempPathFactory
+    packages: dict[str, Path], docker: str, openenv_python: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[tuple[str, str, Agent], Score]:
     """What each served fixture earns with both agents: some 130 runs, so they are made once."""
 

@@ -783,7 +783,7 @@ def test_each_framework_loads_shards(
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_every_tag_is_earned(repository: Path, containers: set[str]) -> None:
+def test_every_tag_is_earned(repository: Path, docker: str) -> None:
     for format in TARGETS:
         interpreter_of(format)
     found = {check.framework: check for check in checking.check(repository, say=quiet)}
@@ -821,7 +821,7 @@ def installed(block: str, environment: Path, servers: Path) -> str:
 @pytest.mark.docker
 @pytest.mark.frameworks
 @pytest.mark.parametrize("format", PRINTED)
-def test_the_commands_of_the_card(format: str, repository: Path, containers: set[str], tmp_path: Path) -> None:
+def test_the_commands_of_the_card(format: str, repository: Path, docker: str, tmp_path: Path) -> None:
     """As they stand in the card, against a clone of the repository where git looks for the Hub."""
     python = interpreter_of("harbor")  # as the card says, 3.12 or 3.13
     clone = tmp_path / "hub" / "org" / "set"

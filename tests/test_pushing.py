@@ -472,9 +472,7 @@ def test_a_clone_has_what_the_registry_names(folder: Path, hub: Hub, tmp_path: P
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_harbor_runs_what_was_pushed(
-    folder: Path, hub: Hub, tmp_path: Path, harbor_python: Path, containers: set[str]
-) -> None:
+def test_harbor_runs_what_was_pushed(folder: Path, hub: Hub, tmp_path: Path, harbor_python: Path, docker: str) -> None:
     """With the command of the card: Harbor takes the registry from the address, and each task at its commit."""
     hub.add(NAME)
     push(folder, hub)

@@ -76,7 +76,7 @@ def test_replies_to_tasks_that_are_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_nemo_gym_beside_harbor(containers: set[str], tmp_path: Path) -> None:
+def test_nemo_gym_beside_harbor(docker: str, tmp_path: Path) -> None:
     for format in ("nemo-gym", "harbor"):
         interpreter_of(format)
     taskset = taskset_of(FRANCE, DOZEN)

@@ -57,7 +57,7 @@ def opening(episode: dict[str, Any]) -> list[int]:
 @pytest.mark.frameworks
 @pytest.mark.parametrize(("options", "lengths"), [((), [2, 2, 2]), (("--env.keep-conversation", "true"), [6])])
 def test_each_step_begins_a_conversation_unless_it_is_kept(
-    tmp_path: Path, containers: set[str], verifiers_python: Path, options: tuple[str, ...], lengths: list[int]
+    tmp_path: Path, docker: str, verifiers_python: Path, options: tuple[str, ...], lengths: list[int]
 ) -> None:
     package = package_of(FEATURES, tmp_path / "package", "steps-mean")
     work = tmp_path / "work"
@@ -72,9 +72,7 @@ def test_each_step_begins_a_conversation_unless_it_is_kept(
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_an_earlier_trajectory_comes_before_the_prompt(
-    tmp_path: Path, containers: set[str], verifiers_python: Path
-) -> None:
+def test_an_earlier_trajectory_comes_before_the_prompt(tmp_path: Path, docker: str, verifiers_python: Path) -> None:
     said = [
         {"step_id": 1, "source": "user", "message": "Which colour?"},
         {
@@ -131,7 +129,6 @@ print(json.dumps(asyncio.run(main())))
 )
 def test_a_tool_in_the_container_is_called_through_the_bridge(
     tmp_path: Path,
-    containers: set[str],
     docker: str,
     verifiers_python: Path,
     task: str,
@@ -156,9 +153,7 @@ def test_a_tool_in_the_container_is_called_through_the_bridge(
 
 @pytest.mark.docker
 @pytest.mark.frameworks
-def test_artifacts_are_kept_where_a_folder_is_named(
-    tmp_path: Path, containers: set[str], verifiers_python: Path
-) -> None:
+def test_artifacts_are_kept_where_a_folder_is_named(tmp_path: Path, docker: str, verifiers_python: Path) -> None:
     toml = 'artifacts = ["answer.txt", { source = "/srv/out", destination = "results", exclude = ["*.tmp"] }]\n'
     solve = "#!/bin/bash\nmkdir -p /srv/out\necho 42 > /answer.txt\necho a > /srv/out/a.txt\ntouch /srv/out/b.tmp\n"
     image = '[environment]\ndocker_image = "debian:bookworm-slim"\n'
@@ -191,7 +186,7 @@ def test_artifacts_are_kept_where_a_folder_is_named(
     ],
 )
 def test_a_compose_file_that_reaches_for_the_machine_is_run_only_when_trusted(
-    tmp_path: Path, containers: set[str], verifiers_python: Path, asks: str, said: str
+    tmp_path: Path, docker: str, verifiers_python: Path, asks: str, said: str
 ) -> None:
     files: Files = {"environment/docker-compose.yaml": f"services:\n  main:\n    {asks}\n"}
     make_task(tmp_path / "set" / "task", files=files)
@@ -291,7 +286,7 @@ class SpyHarness(vf.Harness[vf.HarnessConfig]):
 @pytest.mark.frameworks
 @pytest.mark.parametrize("user", ["root", "agent"])
 def test_tests_and_solution_are_kept_from_the_agent(
-    user: str, tmp_path: Path, containers: set[str], verifiers_python: Path, monkeypatch: pytest.MonkeyPatch
+    user: str, tmp_path: Path, docker: str, verifiers_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = f'env = {{ KEY = "{SECRET}" }}\n'
     toml = f'{NAMED}[agent]\nuser = "{user}"\n[verifier]\n{keys}[solution]\n{keys}'
