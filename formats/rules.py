@@ -5,7 +5,8 @@ and `formats/grader/grade.py`, which every layout ships, scores replies by it. A
 nothing is clamped. What cannot be scored, for want of a package or of a part of the rule, is an error and never 0.
 
 An answer is *extracted* from the reply by the first alternative that finds something, *cleaned* and *matched*;
-strings that are expected are cleaned alike. A match has a score from 0 to 1, of which `outcomes` makes the reward.
+strings that are expected are cleaned alike. A match has a score, from 0 to 1 but for those whose score is given, of
+which `outcomes` makes the reward.
 """
 
 import math
@@ -232,11 +233,42 @@ class Similar(_By, frozen=True, kw_only=True, tag="similar"):
     threshold: float | None = None
 
 
-Match = Exact | Choice | Starts | Contains | Matches | Number | Math | Members | Words | Json | Schema | Similar
+class Labels(_By, frozen=True, kw_only=True, tag="labels"):
+    """The score that `scores` has for the text, any number; a text that it has none for is unparsable."""
+
+    scores: Mapping[str, float]
+
+
+class Scale(_By, frozen=True, kw_only=True, tag="scale"):
+    """How far the text, a number as `Number` reads it, is from `low` to `high`; what is outside is unparsable."""
+
+    low: float
+    high: float
+
+
+Match = (
+    Exact
+    | Choice
+    | Starts
+    | Contains
+    | Matches
+    | Number
+    | Math
+    | Members
+    | Words
+    | Json
+    | Schema
+    | Similar
+    | Labels
+    | Scale
+)
 
 
 class Outcomes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Rewards. A score between 0 and 1 is as far between `miss` and `match`, after it was raised to `power`."""
+    """Rewards. A score of 0 is `miss`, one of 1 `match`, others are on the line through these.
+
+    Scores between 0 and 1 are raised to `power` first.
+    """
 
     match: float = 1.0
     miss: float = 0.0
@@ -329,6 +361,44 @@ class Calls(_Rule, frozen=True, kw_only=True, tag="calls"):
     outcomes: Outcomes = Outcomes()
 
 
+# Judges.
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A message to the model that judges."""
+
+    role: Literal["system", "user"] = "user"
+    pieces: tuple[str, ...]
+    """Between each two of which stands what is shown of the reply."""
+
+
+class Judge(_Rule, frozen=True, kw_only=True, tag="judge"):
+    """A model is asked about the reply, and its own reply, the verdict, is extracted, cleaned and matched.
+
+    Where it is and what it is called say the environment variables of `variables`.
+    """
+
+    shown: tuple[tuple[Extraction | Cleaning, ...], ...] = ()
+    """What of the reply is shown, as an answer's `extract`. None: the whole reply."""
+    otherwise: str | None = None
+    """What is shown where nothing could be extracted; None: nothing is, and the reward is a miss."""
+    messages: tuple[Asked, ...]
+    extract: tuple[tuple[Extraction | Cleaning, ...], ...] = ()
+    """Of the verdict, as an answer's."""
+    clean: tuple[Cleaning, ...] = ()
+    match: Match
+    outcomes: Outcomes = Outcomes()
+    """`unparsable` None: a verdict that cannot be read is an error. `empty` None: an empty reply is judged too."""
+    votes: int = 1
+    """How often the judge is asked."""
+    count: Literal["mean", "majority"] = "mean"
+    """The reward of several votes; `majority`: that which most have, the lowest of them where several do."""
+    model: str | None = None
+    """Where the variable names none."""
+    sampling: Mapping[str, Any] = {}
+    """Other fields of the request, such as `temperature` and `max_tokens`, as OpenAI's chat completions have them."""
+
+
 # Rules of rules.
 
 
@@ -336,7 +406,7 @@ class Weighted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     """A part of a combined rule."""
 
     name: str
-    rule: "Answer | Cases | Calls | Combined"
+    rule: "Answer | Cases | Calls | Judge | Combined"
     weight: float = 1.0
     """0: its reward is reported and does not count."""
 
@@ -344,22 +414,23 @@ class Weighted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
 class Combined(_Rule, frozen=True, kw_only=True, tag="combined"):
     """Rewards of parts made one.
 
-    `sum` of each times its weight; `mean`, that over the weights' sum; `min` and `product` of those whose weight is not
-    0; `first`, the first that is above 0, else the last; `gate`, the last where all before it are above 0, else 0.
+    `sum` of each times its weight; `mean`, that over the weights' sum; `min`, `max` and `product` of those whose weight
+    is not 0; `first`, the first that is above 0, else the last; `gate`, the last where all before it are above 0, else
+    0. Parts behind the one that decides `first` or `gate` have no reward, since a judge is not asked in vain.
     """
 
     parts: tuple[Weighted, ...]
-    how: Literal["sum", "mean", "min", "product", "first", "gate"] = "sum"
+    how: Literal["sum", "mean", "min", "max", "product", "first", "gate"] = "sum"
 
 
-Rule = Answer | Cases | Calls | Combined
+Rule = Answer | Cases | Calls | Judge | Combined
 
 
 MATH = "math-verify[antlr4_9_3]==0.8.0"
 """What math-verify is asked of pip: with the one ANTLR that NeMo Gym's own packages take, so that all score alike."""
 
 
-def simple(rule: Rule) -> Iterator[Answer | Cases | Calls]:
+def simple(rule: Rule) -> Iterator[Answer | Cases | Calls | Judge]:
     """The rules that `rule` is made of, or itself where it is made of none."""
     if isinstance(rule, Combined):
         for part in rule.parts:
@@ -370,7 +441,7 @@ def simple(rule: Rule) -> Iterator[Answer | Cases | Calls]:
 
 def packages(rule: Rule) -> dict[str, str]:
     """What the grader needs besides Python to score by `rule`: requirements of pip, by what needs them."""
-    matches = [each.match for each in simple(rule) if isinstance(each, Answer)]
+    matches = [each.match for each in simple(rule) if isinstance(each, Answer | Judge)]
     found: dict[str, str] = {}
     for match in matches:
         if isinstance(match, Math):
@@ -378,6 +449,28 @@ def packages(rule: Rule) -> dict[str, str]:
         elif isinstance(match, Schema):
             found["schema"] = "jsonschema>=4.18"
     return found
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """A variable of the environment in which replies are scored."""
+
+    name: str
+    meaning: str
+    required: bool = True
+
+
+def variables(rule: Rule) -> tuple[Variable, ...]:
+    """What the grader reads of its environment to score by `rule`."""
+    judges = [each for each in simple(rule) if isinstance(each, Judge)]
+    if not judges:
+        return ()
+    where = "where the model that judges is: its API of chat completions, as in http://host:8000/v1"
+    unnamed = any(each.model is None for each in judges)
+    return (
+        Variable("JUDGE_BASE_URL", where),
+        Variable("JUDGE_MODEL", "what it is called there, if not as the rule says", required=unnamed),
+        Variable("JUDGE_API_KEY", "its key, if it wants one", required=False),
+    )
 
 
 Range = tuple[float, float]
@@ -388,7 +481,10 @@ def rewards(rule: Rule) -> Range:
     """Between which rewards are all that `rule` gives."""
     if not isinstance(rule, Combined):
         said = rule.outcomes
-        outcomes = [said.match, said.miss, *(value for value in (said.unparsable, said.empty) if value is not None)]
+        match = rule.match if isinstance(rule, Answer | Judge) else None
+        scores = tuple(match.scores.values()) if isinstance(match, Labels) else (1.0,)
+        outcomes = [said.miss, *(said.miss + (said.match - said.miss) * score for score in scores)]
+        outcomes += [value for value in (said.unparsable, said.empty) if value is not None]
         return min(outcomes), max(outcomes)
     parts = [(rewards(part.rule), part.weight) for part in rule.parts if part.weight != 0]
     ranges = [found for found, _ in parts]

@@ -36,6 +36,8 @@ from envconvert.formats.rules import (
     InOut,
     Json,
     JsonPath,
+    Judge,
+    Labels,
     Latex,
     Line,
     Lower,
@@ -51,6 +53,7 @@ from envconvert.formats.rules import (
     Remove,
     Replace,
     Rule,
+    Scale,
     Schema,
     Similar,
     Squeeze,
@@ -585,6 +588,32 @@ def test_the_text_is_that_of_the_last_message_with_any() -> None:
     assert score(rule, [*say(text="ab"), *say(text="x")]) == 0
 
 
+# Scores that are given.
+
+
+@pytest.mark.parametrize(
+    ("reply", "reward"), [("A", 1.0), (" b", 0.25), ("c", -0.5), ("D", -1.0), ("", -2.0), ("A b", -1.0)]
+)
+def test_labels(reply: str, reward: float) -> None:
+    labels = Labels(scores={"a": 1.0, "B": 0.25, "C": -0.5})
+    assert score(Answer(clean=(Strip(), Lower()), match=labels, outcomes=MARKED), reply) == reward
+
+
+@pytest.mark.parametrize(
+    ("reply", "reward"), [("1", 0.0), ("10", 1.0), ("5.5", 0.5), ("0.99", -1.0), ("11", -1.0), ("ten", -1.0)]
+)
+def test_a_scale(reply: str, reward: float) -> None:
+    assert score(Answer(match=Scale(low=1.0, high=10.0), outcomes=MARKED), reply) == reward
+
+
+def test_outcomes_of_given_scores() -> None:
+    """On the line through those of 0 and 1; the power is for scores between them."""
+    labels = Labels(scores={"a": 0.5, "b": 2.0, "c": -1.0})
+    rule = Answer(match=labels, outcomes=Outcomes(match=3.0, miss=1.0, power=2.0))
+    assert [score(rule, reply) for reply in "abcd"] == [1.5, 5.0, -1.0, 1.0]
+    assert rules.rewards(rule) == (-1.0, 5.0)
+
+
 # Rules of rules.
 
 
@@ -601,11 +630,11 @@ def part(name: str, reward: float, weight: float = 1.0) -> Weighted:
         ("sum", [(1, 0), (0.5, 1)], 0.5),
         ("mean", [(1, 1), (0, 3)], 0.25),
         ("min", [(1, 1), (0.5, 2), (0.1, 0)], 0.5),
+        ("max", [(0.5, 1), (0.2, 2), (1, 0)], 0.5),
         ("product", [(0.5, 1), (0.5, 3), (0, 0)], 0.25),
-        ("first", [(0, 1), (-1, 1), (0.3, 1), (1, 1)], 0.3),
+        ("first", [(0, 1), (-1, 1), (0.3, 1)], 0.3),
         ("first", [(0, 1), (-1, 1)], -1),
         ("gate", [(0.1, 1), (0.3, 1)], 0.3),
-        ("gate", [(0, 1), (0.3, 1)], 0),
         ("gate", [(0, 0), (0.3, 1)], 0.3),
         ("gate", [(-0.3, 1)], -0.3),
     ],
@@ -615,6 +644,25 @@ def test_combining(how: Any, rewards: list[tuple[float, float]], reward: float) 
     graded = grade(msgspec.to_builtins(Combined(parts=parts, how=how)), "x")
     assert graded.reward == pytest.approx(reward)
     assert graded.parts == {f"p{index}": given for index, (given, _) in enumerate(rewards)}
+
+
+@pytest.mark.parametrize(
+    ("how", "rewards", "reward", "scored"),
+    [
+        ("first", [(0, 1), (0.3, 1), (1, 1)], 0.3, 2),
+        ("first", [(1, 0), (0.3, 1), (1, 1)], 0.3, 2),
+        ("gate", [(0, 1), (0.3, 1)], 0, 1),
+        ("gate", [(-1, 1), (0.3, 1)], 0, 1),
+        ("gate", [(0, 0), (-0.3, 1)], -0.3, 2),
+        ("gate", [(1, 1), (0, 1), (0, 0)], 0, 2),
+    ],
+)
+def test_parts_behind_the_one_that_decides(
+    how: Any, rewards: list[tuple[float, float]], reward: float, scored: int
+) -> None:
+    parts = tuple(part(f"p{index}", *given) for index, given in enumerate(rewards))
+    graded = grade(msgspec.to_builtins(Combined(parts=parts, how=how)), "x")
+    assert graded == (reward, {f"p{index}": given for index, (given, _) in enumerate(rewards[:scored])})
 
 
 def test_only_the_outermost_parts_are_named() -> None:
@@ -633,7 +681,11 @@ EXACT = {"by": "exact", "expected": ["1"]}
     ("rule", "said"),
     [
         ({}, "no kind"),
-        ({"kind": "judge"}, "no kind"),
+        ({"kind": "oracle"}, "no kind"),
+        ({"kind": "judge"}, "lacks the field 'messages'"),
+        ({"kind": "judge", "messages": [], "match": EXACT, "votes": 0}, "0 votes"),
+        ({"kind": "judge", "messages": [{"role": "user"}], "match": EXACT}, "lacks the field 'pieces'"),
+        ({"kind": "judge", "messages": [{"pieces": [1]}], "match": EXACT}, "something else than strings"),
         ({"kind": "answer"}, "lacks the field 'match'"),
         ({"kind": "answer", "match": {"by": "judge"}}, "no way to match"),
         ({"kind": "answer", "match": EXACT, "strict": True}, "no field 'strict'"),
@@ -652,6 +704,9 @@ EXACT = {"by": "exact", "expected": ["1"]}
         ({"kind": "answer", "match": {"by": "number", "expected": 10**400}}, "wrong value"),
         ({"kind": "answer", "match": {"by": "number", "expected": float("nan")}}, "wrong value"),
         ({"kind": "answer", "match": EXACT, "outcomes": {"match": float("inf")}}, "wrong value"),
+        ({"kind": "answer", "match": {"by": "labels", "scores": {"1": "2"}}}, "no number"),
+        ({"kind": "answer", "clean": [{"by": "lower"}], "match": {"by": "labels", "scores": {"A": 0, "a": 1}}}, "same"),
+        ({"kind": "answer", "match": {"by": "scale", "low": 1, "high": 1}}, "goes from 1 to 1"),
         ({"kind": "cases", "cases": []}, "no cases"),
         ({"kind": "cases", "cases": [{"by": "shell"}]}, "no way to try"),
         ({"kind": "calls", "expected": [{"name": "f", "any_of": ["x"]}]}, "no list of values"),
@@ -815,6 +870,8 @@ def _examples() -> list[Rule]:
         Words: one,
         Json: {"expected": 1},
         Similar: {"expected": "1"},
+        Labels: {"scores": {"1": 1.0}},
+        Scale: {"low": 0.0, "high": 1.0},
     }
     exact = Exact(expected=("1",))
     found: list[Rule] = [
@@ -824,7 +881,8 @@ def _examples() -> list[Rule]:
     found += [Answer(match=match(**arguments[match])) for match in get_args(Match) if match not in (Math, Schema)]
     found += [Cases(cases=(InOut(stdout=""), Call(function="f", returns=1), Program(text="")))]
     found += [Calls(expected=(ExpectedCall(name="f"),)), Combined(parts=(Weighted(name="a", rule=found[0]),))]
-    assert {type(rule) for rule in found} == set(get_args(rules.Rule))
+    # A judge has tests of its own, since it must be there.
+    assert {type(rule) for rule in found} == set(get_args(rules.Rule)) - {Judge}
     return found
 
 

@@ -1,6 +1,6 @@
 """Score a reply by a reward rule: `python3 grade.py --rule rule.json --reply FILE`, or `grade(rule, reply)`.
 
-A rule is JSON. Its `kind` is `answer`, `cases`, `calls` or `combined`; the steps of an answer are told apart by `by`.
+A rule is JSON. Its `kind` is `answer`, `cases`, `calls`, `judge` or `combined`; steps are told apart by `by`.
 This file stands alone: Python 3.9 or later on POSIX, and nothing else but for the matches `math` (math-verify) and
 `schema` (jsonschema).
 
@@ -8,6 +8,10 @@ A reply may be anything. What runs the rule's regular expressions, math-verify, 
 does so in a process of its own, and has SECONDS and MEMORY bytes. A reply on which these run out is unparsable, and so
 is one of more than CHARACTERS or with more than CALLS calls. A program of a reply runs in a process of its own with the
 limits of its rule and OUTPUT_BYTES; that is no sandbox.
+
+A model that judges is asked by chat completions at JUDGE_BASE_URL, an environment variable, with JUDGE_MODEL (else the
+rule's model) and JUDGE_API_KEY. It is asked again where it cannot be reached or has no time, at most JUDGE_TRIES times,
+each for JUDGE_SECONDS. That it has not answered, or not what the rule can read, is an error.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import argparse
 import atexit
 import contextlib
 import functools
+import http.client
 import importlib
 import json
 import math
@@ -30,7 +35,10 @@ import string
 import subprocess
 import sys
 import tempfile
+import time
 import types
+import urllib.error
+import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -48,8 +56,14 @@ MEMORY = 4 << 30
 OUTPUT_BYTES = 1_000_000
 """The most that a program may print, and that a file it writes may hold."""
 
+JUDGE_SECONDS = 120.0
+"""For one answer of a model that judges."""
+JUDGE_TRIES = 3
+
 _IMPORT_SECONDS = 120
 """For a package to be imported, which may be slow from a cold disk and is not the reply's fault."""
+_ANSWER_BYTES = 16_000_000
+"""The most that a model may answer, reasoning and all."""
 _IDLE_WORKERS = 4
 _PACKAGES = {"math": ("math_verify", "math-verify"), "schema": ("jsonschema", "jsonschema>=4.18")}
 """By the match that needs it: the module and what pip calls it."""
@@ -118,7 +132,7 @@ def extracted(chain: Sequence[Mapping[str, Any]], text: str) -> str | None:
 
 
 def _reward(rule: Mapping[str, Any], reply: _Read) -> float:
-    kinds = {"answer": _answer, "cases": _cases, "calls": _calls}
+    kinds = {"answer": _answer, "cases": _cases, "calls": _calls, "judge": _judge}
     kind = rule.get("kind") if isinstance(rule, Mapping) else None
     if kind == "combined":
         return _finite(_combine(rule, _parts(rule, reply)))
@@ -302,7 +316,8 @@ class _Outcomes(NamedTuple):
         if score in (0.0, 1.0):
             return self.match if score else self.miss
         try:
-            return self.miss + (self.match - self.miss) * float(score**self.power)
+            score = float(score**self.power) if 0 < score < 1 else score
+            return self.miss + (self.match - self.miss) * score
         except OverflowError:
             return math.inf
 
@@ -783,6 +798,29 @@ def _distance(one: str, other: str) -> int:
     return distance
 
 
+def _labels(match: Any, text: str, cleaned: Any) -> float:
+    scores = _Fields("labels", match, scores=dict).scores
+    if not all(_fits(score, float) for score in scores.values()):
+        raise GraderError("a score of a label is no number")
+    table = {cleaned([label])[0]: score for label, score in scores.items()}
+    if len(table) < len(scores):
+        raise GraderError("two labels are the same when they are cleaned")
+    if text not in table:
+        raise _UnparsableError
+    return float(table[text])
+
+
+def _scale(match: Any, text: str, cleaned: Any) -> float:
+    given = _Fields("scale", match, low=float, high=float)
+    low, high = Fraction(given.low), Fraction(given.high)
+    if low >= high:
+        raise GraderError(f"a scale goes from {given.low} to {given.high}")
+    number = _read_number(text)
+    if not low <= number <= high:
+        raise _UnparsableError
+    return float((number - low) / (high - low))
+
+
 _MATCHES = {
     "exact": _exact,
     "choice": _choice,
@@ -795,6 +833,8 @@ _MATCHES = {
     "json": _json_match,
     "schema": _schema,
     "similar": _similar,
+    "labels": _labels,
+    "scale": _scale,
 }
 
 # The process that runs what may run long. It reads jobs and prints results, a line of JSON each, until its input ends.
@@ -1230,21 +1270,147 @@ def _assigned(right: Sequence[Sequence[bool]]) -> int:
     return sum(place(row, set()) for row in range(len(right)))
 
 
+# Judges.
+
+
+def _judge(rule: Mapping[str, Any], reply: _Read) -> float:
+    given = _Fields(
+        "the judge",
+        rule,
+        kind=str,
+        shown=[],
+        otherwise=None,
+        messages=list,
+        extract=[],
+        clean=[],
+        match=dict,
+        outcomes={},
+        votes=1,
+        count=("mean", "majority"),
+        model=None,
+        sampling={},
+    )
+    outcomes = _outcomes(given.outcomes)
+    if given.votes < 1:
+        raise GraderError(f"a judge has {given.votes} votes")
+    if given.outcomes.get("empty") is not None and not reply.text.strip():
+        return outcomes.blank
+    try:
+        if len(reply.text) > CHARACTERS:
+            raise _UnparsableError
+        shown, _ = _limited(_extracted, given.shown, reply.text)
+    except _UnparsableError:
+        if given.otherwise is None:
+            return outcomes.miss
+        shown = given.otherwise
+    messages = [_asked(message, shown) for message in given.messages]
+    rewards = [_verdict(given, outcomes, messages) for _ in range(given.votes)]
+    if given.count == "mean":
+        return math.fsum(rewards) / len(rewards)
+    counted = Counter(rewards)
+    most = max(counted.values())
+    return min(reward for reward, count in counted.items() if count == most)
+
+
+def _asked(message: Any, shown: str) -> dict[str, str]:
+    given = _Fields("a message to the judge", message, role=("user", "system"), pieces=list)
+    return {"role": given.role, "content": shown.join(_strings("a message to the judge", given.pieces))}
+
+
+def _verdict(rule: _Fields, outcomes: _Outcomes, messages: Sequence[Mapping[str, str]]) -> float:
+    text = _completion(rule.model, messages, rule.sampling)
+    try:
+        if len(text) > CHARACTERS:
+            raise _UnparsableError
+        return outcomes.of(_limited(_score, rule.extract, rule.clean, rule.match, text))
+    except _UnparsableError:
+        if rule.outcomes.get("unparsable") is None:
+            raise GraderError(f"the judge has not said what can be read: {text[-200:]!r}") from None
+        return outcomes.unparsable
+
+
+def _completion(model: str | None, messages: Sequence[Mapping[str, str]], sampling: Mapping[str, Any]) -> str:
+    """What the model says that judges."""
+    base = os.environ.get("JUDGE_BASE_URL", "").rstrip("/")
+    model = os.environ.get("JUDGE_MODEL") or model
+    if not base.startswith(("http://", "https://")):
+        raise GraderError(f"a model judges: JUDGE_BASE_URL is {base!r}, and must say where (http://host:8000/v1)")
+    if not model:
+        raise GraderError("a model judges: JUDGE_MODEL must say which")
+    # A lone surrogate is no text, and servers refuse it.
+    said = [{**message, "content": message["content"].encode("utf-8", "replace").decode()} for message in messages]
+    request = urllib.request.Request(
+        f"{base}/chat/completions",
+        json.dumps({**sampling, "model": model, "messages": said}).encode(),
+        {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('JUDGE_API_KEY') or 'none'}"},
+    )
+    answer = _answered(request)
+    try:
+        text = answer["choices"][0]["message"]["content"]
+    except (LookupError, TypeError):
+        raise GraderError(f"the judge at {base} has answered what is no chat completion: {answer!r:.200}") from None
+    return text if isinstance(text, str) else ""  # null where all it did was to reason
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The key is for the address that it was given for."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+"""Statuses of a server that may answer later."""
+
+
+def _answered(request: urllib.request.Request) -> Any:
+    """The JSON that a request is answered with, asked for again where the server may answer later."""
+    opener = urllib.request.build_opener(_NoRedirect)
+    for attempt in range(1, JUDGE_TRIES + 1):
+        try:
+            with opener.open(request, timeout=JUDGE_SECONDS) as response:
+                return json.loads(_body(response, time.monotonic() + JUDGE_SECONDS))
+        except urllib.error.HTTPError as error:
+            with error:
+                reason = f"{error.code} {error.read(300).decode('utf-8', 'replace')}"
+            if error.code not in _AGAIN:
+                break
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:  # a ValueError: no JSON
+            reason = f"{type(error).__name__}: {error}"
+        if attempt < JUDGE_TRIES:
+            time.sleep(2.0**attempt)
+    raise GraderError(f"the judge at {request.full_url} has not answered: {reason}")
+
+
+def _body(response: Any, until: float) -> bytes:
+    """What a response holds, if it comes in time and is not too long."""
+    read = b""
+    while chunk := response.read1(1 << 16):
+        read += chunk
+        if len(read) > _ANSWER_BYTES or time.monotonic() > until:
+            raise OSError("the answer is too long, or takes too long")
+    return read
+
+
 # Rules of rules.
 
 
 def _parts(rule: Mapping[str, Any], reply: _Read) -> list[_Part]:
+    """The parts with their rewards, up to the one that decides."""
     given = _Fields("the combined rule", rule, kind=str, parts=list, how=_HOW)
-    parts: list[_Part] = []
-    for part in given.parts:
-        said = _Fields("a part", part, name=str, rule=dict, weight=1.0)
-        parts.append(_Part(said.name, _reward(said.rule, reply), said.weight))
-    if len({part.name for part in parts}) < len(parts):
+    said = [_Fields("a part", part, name=str, rule=dict, weight=1.0) for part in given.parts]
+    if len({part.name for part in said}) < len(said):
         raise GraderError("two parts of a combined rule have the same name")
+    parts: list[_Part] = []
+    for part in said:
+        reward = _reward(part.rule, reply)
+        parts.append(_Part(part.name, reward, part.weight))
+        if part.weight != 0 and (reward > 0 if given.how == "first" else given.how == "gate" and reward <= 0):
+            break
     return parts
 
 
-_HOW = ("sum", "mean", "min", "product", "first", "gate")
+_HOW = ("sum", "mean", "min", "max", "product", "first", "gate")
 
 
 def _combine(rule: Mapping[str, Any], parts: Sequence[_Part]) -> float:
@@ -1260,11 +1426,14 @@ def _combine(rule: Mapping[str, Any], parts: Sequence[_Part]) -> float:
         return math.fsum(part.reward * part.weight for part in counted) / weights
     if how == "min":
         return min(rewards)
+    if how == "max":
+        return max(rewards)
     if how == "product":
         return math.prod(rewards)
     if how == "first":
         return next((reward for reward in rewards if reward > 0), rewards[-1])
-    return rewards[-1] if all(reward > 0 for reward in rewards[:-1]) else 0.0
+    gates = sum(part.get("weight", 1.0) != 0 for part in rule["parts"]) - 1
+    return 0.0 if any(reward <= 0 for reward in rewards[:gates]) else rewards[-1]
 
 
 # The command line.

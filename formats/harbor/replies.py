@@ -16,7 +16,7 @@ from envconvert.formats.grader import program
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import folder_name, is_taskset_name
 from envconvert.formats.repository import TASKS
-from envconvert.formats.rules import Calls, Cases, Rule, packages, simple
+from envconvert.formats.rules import Calls, Cases, Judge, Rule, packages, simple, variables
 from envconvert.formats.taskset import (
     Act,
     Attempt,
@@ -131,6 +131,7 @@ def _in_container(task: ReplyTask, id: str, package: str, work: Path) -> Contain
     _write(work / "tests" / "test.sh", _TEST, mode=0o755)
     _write(work / "tests" / "rule.json", _json(task.rule) + "\n")
     _write(work / "tests" / "grade.py", program().decode())
+    read = variables(task.rule)
     reference = None
     if (known := task.reference) is not None:
         _write(work / "solution" / "solve.sh", _SOLVE, mode=0o755)
@@ -143,11 +144,15 @@ def _in_container(task: ReplyTask, id: str, package: str, work: Path) -> Contain
         prompt=(Message(role="user", content=instruction(task)),),
         interaction=Act(),
         container=container,
-        tests=Tests(files=walk(work / "tests"), command="test.sh"),
+        tests=Tests(
+            files=walk(work / "tests"),
+            command="test.sh",
+            env={each.name: f"${{{each.name}{'' if each.required else ':-'}}}" for each in read},
+        ),
         reward=Script(),
         reference=reference,
         limits=Limits(build=600.0, agent=task.limits.agent, tests=_SECONDS + seconds(task.rule)),
-        needs=Needs(docker=True),
+        needs=Needs(docker=True, variables=tuple(each.name for each in read if each.required)),
         metadata=task.metadata,
     )
 
@@ -159,8 +164,11 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def seconds(rule: Rule) -> float:
-    """How long the programs may run that `rule` tries, in seconds."""
-    return sum(each.seconds * len(each.cases) for each in simple(rule) if isinstance(each, Cases))
+    """How long the programs may run that `rule` tries, and the models answer that judge, in seconds."""
+    from envconvert.formats.grader.grade import JUDGE_SECONDS
+
+    programs = sum(each.seconds * len(each.cases) for each in simple(rule) if isinstance(each, Cases))
+    return programs + sum(JUDGE_SECONDS * each.votes for each in simple(rule) if isinstance(each, Judge))
 
 
 def reply_text(reply: Reply) -> str:

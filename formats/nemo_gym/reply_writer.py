@@ -14,7 +14,7 @@ from envconvert.formats.nemo_gym import environments, rows
 from envconvert.formats.nemo_gym.environments import RELEASE, commands
 from envconvert.formats.nemo_gym.fidelity import NAME
 from envconvert.formats.repository import SharedTasks
-from envconvert.formats.rules import Range
+from envconvert.formats.rules import Range, Variable
 from envconvert.formats.taskset import Media, Message, ReplyTask, Taskset
 
 __all__ = ["commands", "listed", "losses_of", "write_rest", "write_task"]
@@ -34,6 +34,8 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     has_tools: bool
     needs: tuple[str, ...]
     """Requirements of pip."""
+    variables: tuple[Variable, ...]
+    """Of the environment, which the rule reads."""
     rewards: Range
 
 
@@ -66,6 +68,7 @@ def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) ->
         line=replies.line(task),
         has_tools=bool(task.tools),
         needs=tuple(rules.packages(task.rule).values()),
+        variables=rules.variables(task.rule),
         rewards=rules.rewards(task.rule),
     )
 
@@ -102,6 +105,7 @@ def write_rest(
             "split": next((type for type in map(environments.type_of, lines) if type != "example"), "example"),
             "server": played["server"],
             "agent": played["agent"]["kind"],
+            "variables": {each.name: each.meaning for task in tasks for each in task.variables},
         }
         template = (files(__package__) / "reply_package" / "README.md.jinja").read_text("utf-8")
         target.write("README.md", packages.TEMPLATES.from_string(template).render(values))

@@ -14,7 +14,7 @@ from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.openenv.fidelity import EPISODE_SECONDS, NAME
 from envconvert.formats.openenv.writer import class_prefix, package_name
 from envconvert.formats.repository import SharedTasks, address
-from envconvert.formats.rules import Cases, Range
+from envconvert.formats.rules import Cases, Judge, Range, Variable
 from envconvert.formats.taskset import ReplyTask, Taskset
 
 _RELEASE = "0.10.0"
@@ -24,6 +24,9 @@ _SESSIONS = 64
 
 _SPLIT, _REST = "train", "unassigned"
 """The one split of a taskset that has none, and that of tasks in none of several (reply_package/server/tasks.py)."""
+
+_JUDGE = "JUDGE_MODEL"
+"""In the place of a judge's name: the environment variable that says it."""
 
 _MEMORY_MB = 2048
 """For the server and the grader's processes, without the programs that a rule runs."""
@@ -38,6 +41,10 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     has_tools: bool
     needs: tuple[str, ...]
     """Requirements of pip."""
+    variables: tuple[Variable, ...]
+    """Of the environment, which the rule reads."""
+    judges: tuple[str, ...]
+    """Models that judge."""
     rewards: Range
     program_mb: int
     seconds: float
@@ -63,6 +70,8 @@ def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) ->
         line=replies.line(task),
         has_tools=bool(task.tools),
         needs=tuple(rules.packages(task.rule).values()),
+        variables=rules.variables(task.rule),
+        judges=tuple(each.model or _JUDGE for each in rules.simple(task.rule) if isinstance(each, Judge)),
         rewards=rules.rewards(task.rule),
         program_mb=max((each.memory_mb for each in rules.simple(task.rule) if isinstance(each, Cases)), default=0),
         seconds=min(task.limits.agent or EPISODE_SECONDS, EPISODE_SECONDS),
@@ -143,6 +152,8 @@ def _values(taskset: Taskset, tasks: list[Written], sets: dict[str, list[str]]) 
         "example": json.dumps(tasks[0].id, ensure_ascii=False),
         "has_tools": any(task.has_tools for task in tasks),
         "needs": sorted({need for task in tasks for need in task.needs}),
+        "variables": {each.name: each.meaning for task in tasks for each in task.variables},
+        "judges": sorted({name for task in tasks for name in task.judges}),
         "range": _range([task.rewards for task in tasks]),
         "memory_mb": _MEMORY_MB + max(task.program_mb for task in tasks),
         "seconds": max(task.seconds for task in tasks),

@@ -12,6 +12,7 @@ from envconvert.formats.files import Target
 from envconvert.formats.losses import Ledger, Loss
 from envconvert.formats.names import module_name
 from envconvert.formats.repository import SharedTasks, address
+from envconvert.formats.rules import Variable
 from envconvert.formats.taskset import Media, Message, ReplyTask, Taskset
 
 _NAME = "verifiers"
@@ -27,6 +28,8 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     has_tools: bool
     needs: tuple[str, ...]
     """Requirements of pip."""
+    variables: tuple[Variable, ...]
+    """Of the environment, which the rule reads."""
 
 
 def losses_of(task: ReplyTask, taskset: Taskset) -> Iterator[Loss]:
@@ -61,6 +64,7 @@ def listed(task: ReplyTask, taskset: Taskset, folder: Target, ledger: Ledger) ->
         line=replies.line(task),
         has_tools=bool(task.tools),
         needs=tuple(rules.packages(task.rule).values()),
+        variables=rules.variables(task.rule),
     )
 
 
@@ -70,10 +74,12 @@ def write_rest(
     """Write the package around its tasks."""
     module = module_name(taskset.name)
     lines, ids, needs, has_tools = replies.Lines(), [], set[str](), False
+    variables: dict[str, str] = {}
     for task in written:
         lines.add(task.line)
         ids.append(task.id)
         needs.update(task.needs)
+        variables.update((each.name, each.meaning) for each in task.variables)
         has_tools = has_tools or task.has_tools
     package = files(__package__) / "reply_package"
     packages.copy_code(package, target, module)
@@ -89,6 +95,7 @@ def write_rest(
         "release": _RELEASE,
         "tasks": len(ids),
         "needs": sorted(needs),
+        "variables": variables,
         "has_tools": has_tools,
         "command": _evaluate(module, ids[0] if ids else ""),
     }
