@@ -1061,9 +1061,9 @@ def test_the_command_writes_parts(tmp_path: Path) -> None:
 
 def test_the_command_fails_without_a_reward(tmp_path: Path) -> None:
     assert command(tmp_path, CONTAINS, b"42")[0] == 0
-    code, said, rewards = command(tmp_path, {"kind": "judge"}, b"42")
+    code, said, rewards = command(tmp_path, {"kind": "oracle"}, b"42")
     assert (code, rewards) == (1, None)
-    assert said == "no kind of rule is 'judge'\n"
+    assert said == "no kind of rule is 'oracle'\n"
     (tmp_path / "rule.json").unlink()
     done = subprocess.run(
         [sys.executable, GRADER, "--rule", tmp_path / "rule.json", "--reply", "x", "--output", tmp_path / "x"],
