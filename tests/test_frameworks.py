@@ -5,7 +5,6 @@ import os
 import subprocess
 import tomllib
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from conftest import ROOT, make_task, run_json, snapshot
 from envconvert import checking, pipeline, scoring
 from envconvert.formats.catalogue import FORMATS
 from envconvert.formats.probe import Agent, Score
+from envconvert.formats.verifiers.probe import PROBE
 
 HARBOR = ROOT / "fixtures" / "harbor"
 TASKS = HARBOR / "tasks"
 AGENTS: tuple[Agent, ...] = ("oracle", "nop")
-PROBE = FORMATS["verifiers"].probe
 
 
 def expected_in(name: str) -> dict[str, dict[str, Any]]:
@@ -67,17 +66,15 @@ def scores(
     verifiers_python: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[tuple[str, str, str], Score]:
-    """What Verifiers gives for every fixture and both agents: some 250 runs, so they are made once."""
+    """What Verifiers gives for every fixture and both agents: some 250 rollouts, in a run for each agent and group."""
     packages = {"tasks": package, "features": features}
-    runs = [(group, task, agent) for group, task in SCORED for agent in AGENTS]
-
-    def score(run: tuple[str, str, Agent]) -> Score:
-        group, task, agent = run
-        work = tmp_path_factory.mktemp("score")
-        return PROBE.score(verifiers_python, packages[group], task, agent, None, work)
-
-    with ThreadPoolExecutor(8) as pool:
-        return dict(zip(runs, pool.map(score, runs), strict=True))
+    found: dict[tuple[str, str, str], Score] = {}
+    for group, tasks in GROUPS.items():
+        for agent in AGENTS:
+            work = tmp_path_factory.mktemp("score")
+            given = PROBE.score_tasks(verifiers_python, packages[group], sorted(tasks), agent, None, work, jobs=8)
+            found |= {(group, task, agent): score for task, score in given.items()}
+    return found
 
 
 def test_every_fixture_has_an_expectation() -> None:

@@ -50,7 +50,22 @@ class VerifiersProbe:
             taskset = read(source, name=None, reward_key=None, select=lambda ids: [task])
             posed = known(taskset, task, agent)
             return NO_REFERENCE if posed is None else self.score_replies(python, source, [posed])[0]
-        command = [str(python.with_name("vf-eval")), module.name, "--select.include.ids", task]
+        return self.score_tasks(python, source, [task], agent, reward_key, work, jobs=1)[task]
+
+    def score_tasks(
+        self,
+        python: Path,
+        source: Path,
+        tasks: Sequence[str],
+        agent: Agent,
+        reward_key: str | None,
+        work: Path,
+        *,
+        jobs: int,
+    ) -> dict[str, Score]:
+        """One `vf-eval` for all of `tasks`, `jobs` at once: it takes longer to start than a small task to be played."""
+        module = _module(source)
+        command = [str(python.with_name("vf-eval")), module.name, "--select.include.ids", *tasks, "-c", str(jobs)]
         command += ["--env.agent.runtime.type", "docker", "--env.agent.harness.id", f"envconvert-{agent}"]
         # Harbor, on the other side, runs every compose file.
         command += ["--env.taskset.task.trust-compose", "true", "--no-push", "--no-rich", "-o", str(work)]
@@ -67,10 +82,15 @@ class VerifiersProbe:
                 errors="replace",
                 cwd=work,
             )
-        traces = sorted(work.glob("**/traces.jsonl"))
-        if not traces or not (text := traces[0].read_text("utf-8").strip()):
-            return Score(None, f"vf-eval ran no rollout: {tail(done.stderr or done.stdout)}")
-        return _score(json.loads(text.splitlines()[0]))
+        episodes = [
+            json.loads(line)
+            for path in work.glob("**/traces.jsonl")
+            for line in path.read_text("utf-8").splitlines()
+            if line
+        ]
+        scores = {episode["task"]["data"]["id"]: _score(episode) for episode in episodes}
+        none = Score(None, f"vf-eval ran no rollout: {tail(done.stderr or done.stdout)}")
+        return {task: scores.get(task, none) for task in tasks}
 
     def score_replies(self, python: Path, source: Path, posed: Sequence[Posed]) -> list[Score]:
         """The rewards of the package's own tasks, each on the trace of a rollout that ended with the reply."""
