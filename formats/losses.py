@@ -616,12 +616,6 @@ AGENT_AGAIN = Kind(
     "simple_agent asks the model again when it has called one of the tools {value}; here its first reply is scored",
     "nothing, if the server has no such tools, or set max_steps to 1",
 )
-CALLS_STRICTER = Kind(
-    "calls-stricter",
-    D,
-    "a call with an argument that its tool does not declare is right for {value}, and wrong by the rule",
-    "nothing",
-)
 REQUEST_SAMPLING = Kind(
     "request-sampling",
     N,

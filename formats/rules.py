@@ -187,6 +187,20 @@ class Number(_By, frozen=True, kw_only=True, tag="number"):
     relative: float = 0.0
 
 
+class Float(_By, frozen=True, kw_only=True, tag="float"):
+    """1 where the text is a float as Python reads them, near `expected` in their arithmetic. NaN is near none.
+
+    What Python reads no float in is unparsable.
+    """
+
+    expected: float
+    near: Literal["window", "isclose", "rounded"] = "window"
+    """At most `absolute`, or `relative` times `expected`, away; as math.isclose has it, where `relative` is of the
+    larger of both; or the same integer, rounded half to even."""
+    absolute: float = 0.0
+    relative: float = 0.0
+
+
 class Math(_By, frozen=True, kw_only=True, tag="math"):
     """1 where math-verify finds the text equal to `expected`: LaTeX or a number. Unparsable where it reads none."""
 
@@ -253,6 +267,7 @@ Match = (
     | Contains
     | Matches
     | Number
+    | Float
     | Math
     | Members
     | Words
@@ -346,6 +361,21 @@ class ExpectedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     optional: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()
     """Arguments for which a list of admissible values is given in the place of one."""
+    others: bool = False
+    """Whether it may have arguments that are not named here."""
+
+
+class Alike(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How values of arguments are compared, where not for equality.
+
+    A value has the type of the one that is expected (true is an integer too), an object its keys and a list its length.
+    """
+
+    words: float
+    """Strings, where both have two words or more: the least share that the words which they have in common, with
+    repeats and whatever their case, are of the words of both; of two that are equal it is 0.5. Others are equal."""
+    floats: float
+    """Floats: they are less than this apart."""
 
 
 class Calls(_Rule, frozen=True, kw_only=True, tag="calls"):
@@ -358,6 +388,8 @@ class Calls(_Rule, frozen=True, kw_only=True, tag="calls"):
     """Whether other calls are let pass."""
     score: Literal["all", "fraction", "f1"] = "all"
     """`fraction` is of the expected calls; unless `extra`, of those that were made where these are more."""
+    alike: Alike | None = None
+    """None: arguments are equal, as JSON."""
     outcomes: Outcomes = Outcomes()
 
 

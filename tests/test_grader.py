@@ -20,6 +20,7 @@ from envconvert.formats.grader import grade as grader
 from envconvert.formats.grader.grade import GraderError, grade
 from envconvert.formats.rules import (
     After,
+    Alike,
     Answer,
     Boxed,
     Call,
@@ -33,6 +34,7 @@ from envconvert.formats.rules import (
     Exact,
     ExpectedCall,
     Extraction,
+    Float,
     InOut,
     Json,
     JsonPath,
@@ -283,6 +285,19 @@ def test_strings_that_are_expected_are_cleaned_alike(match: Match, text: str) ->
         (Words(expected=("x", "the cat sat")), "the the cat", 2 / 3),
         (Words(expected=("x",)), "y", 0),
         (Json(expected={"a": [1, None, "x"]}), '{"a": [1.0, null, "x"]}', 1),
+        (Float(expected=0.3), "0.3", 1),
+        (Float(expected=0.3), " 3e-1 ", 1),
+        (Float(expected=1000.0), "1_000", 1),
+        (Float(expected=1000.0), "1,000", -1),
+        (Float(expected=1.0, absolute=0.1), "1.1", 0),
+        (Float(expected=2.0, absolute=0.5), "2.5", 1),
+        (Float(expected=-10.0, relative=0.1), "-11", 1),
+        (Float(expected=10.0, relative=0.1), "11.1", 0),
+        (Float(expected=10.0, relative=0.1, near="isclose"), "11.1", 1),
+        (Float(expected=2.4, near="rounded"), "2.5", 1),
+        (Float(expected=2.4, near="rounded"), "3.5", 0),
+        (Float(expected=2.4, near="rounded"), "inf", 0),
+        (Float(expected=2.4, absolute=9.0), "nan", 0),
         (Json(expected=1), "true", 0),
         (Json(expected=True), "1", 0),
         (Json(expected=[0]), "[false]", 0),
@@ -514,6 +529,12 @@ def say(*calls: Mapping[str, Any], text: str | None = None) -> list[dict[str, An
 ADD = ExpectedCall(name="add", arguments={"x": 1, "y": [True]}, optional=("y",))
 ANY = ExpectedCall(name="f", arguments={"x": ["a", "b"]}, any_of=("x",))
 ONE = ExpectedCall(name="f", arguments={"x": "a"})
+OPEN = ExpectedCall(name="f", arguments={"x": "a"}, others=True)
+ALIKE = Calls(
+    expected=(ExpectedCall(name="f", arguments={"s": "The long road", "x": 0.5, "n": 1, "l": [{"k": None}]}),),
+    alike=Alike(words=0.4, floats=0.25),
+)
+LIKE: dict[str, Any] = {"s": "The long road", "x": 0.5, "n": 1, "l": [{"k": None}]}
 
 
 @pytest.mark.parametrize(
@@ -549,6 +570,21 @@ ONE = ExpectedCall(name="f", arguments={"x": "a"})
         (Calls(expected=(ANY, ONE), score="fraction"), [called("f", x="c"), called("f", x="a")], 0.5),
         (Calls(expected=(ANY, ONE), score="f1"), [called("f", x="c"), called("f", x="c"), called("f", x="a")], 0.4),
         (Calls(expected=(ADD, ONE), score="fraction", ordered=True), [called("f", x="a"), called("add", x=1)], 0.5),
+        (Calls(expected=(OPEN,)), [called("f", x="a", z=1)], 1),
+        (Calls(expected=(OPEN,)), [called("f", z=1)], 0),
+        (ALIKE, [called("f", **LIKE)], 1),
+        (ALIKE, [called("f", **{**LIKE, "s": "road THE long winding"})], 1),  # 3 of 7 words
+        (ALIKE, [called("f", **{**LIKE, "s": "long road to the sea side"})], 0),  # 3 of 9 words
+        (ALIKE, [called("f", **{**LIKE, "s": "the"})], 0),
+        (ALIKE, [called("f", **{**LIKE, "s": 1})], 0),
+        (ALIKE, [called("f", **{**LIKE, "x": 0.625})], 1),
+        (ALIKE, [called("f", **{**LIKE, "x": 0.75})], 0),
+        (ALIKE, [called("f", **{**LIKE, "x": 1})], 0),
+        (ALIKE, [called("f", **{**LIKE, "n": True})], 1),
+        (ALIKE, [called("f", **{**LIKE, "n": 1.0})], 0),
+        (ALIKE, [called("f", **{**LIKE, "l": []})], 0),
+        (ALIKE, [called("f", **{**LIKE, "l": [{"k": None, "j": 1}]})], 0),
+        (ALIKE, [called("f", **LIKE, z=1)], 0),
         (Calls(expected=()), [called("f")], 0),
         (Calls(expected=(), score="fraction"), [called("f")], 0),
         (Calls(expected=(), score="f1"), [called("f")], 0),
@@ -866,6 +902,7 @@ def _examples() -> list[Rule]:
         Contains: one,
         Matches: {"patterns": ("1",)},
         Number: {"expected": 1.0},
+        Float: {"expected": 1.0},
         Members: one,
         Words: one,
         Json: {"expected": 1},
@@ -880,7 +917,8 @@ def _examples() -> list[Rule]:
     found += [Answer(clean=(step(**arguments.get(step, {})),), match=exact) for step in get_args(Cleaning)]
     found += [Answer(match=match(**arguments[match])) for match in get_args(Match) if match not in (Math, Schema)]
     found += [Cases(cases=(InOut(stdout=""), Call(function="f", returns=1), Program(text="")))]
-    found += [Calls(expected=(ExpectedCall(name="f"),)), Combined(parts=(Weighted(name="a", rule=found[0]),))]
+    found += [Calls(expected=(ExpectedCall(name="f"),), alike=Alike(words=0.5, floats=0.1))]
+    found += [Combined(parts=(Weighted(name="a", rule=found[0]),))]
     # A judge has tests of its own, since it must be there.
     assert {type(rule) for rule in found} == set(get_args(rules.Rule)) - {Judge}
     return found

@@ -597,7 +597,7 @@ def test_the_table_has_a_case_for_every_kind() -> None:
     elsewhere += ["steps-last", "harbor-name", "licence-unlisted"]  # tests/test_nemo_gym_writer.py
     elsewhere += ["media-untaken", "reply-limit"]  # tests/test_nemo_gym_replies.py
     elsewhere += ["row-invalid", "row-conflict", "server-unknown", "server-rule", "server-agent", "agent-again"]
-    elsewhere += ["calls-stricter", "request-sampling", "request-setting", "reasoning-dropped", "dataset-absent"]
+    elsewhere += ["request-sampling", "request-setting", "reasoning-dropped", "dataset-absent"]
     elsewhere += ["reply-late"]  # tests/test_openenv_replies.py
     elsewhere += ["hub-folder", "hub-link", "hub-mode", "hub-script"]  # tests/test_pushing.py
     assert sorted([*(case.code for case in CASES), *elsewhere]) == sorted(KINDS)

@@ -672,6 +672,20 @@ def _number(match: Any, text: str, cleaned: Any) -> float:
     return bool(abs(number - expected) <= max(absolute, relative * abs(expected)))
 
 
+def _float(match: Any, text: str, cleaned: Any) -> float:
+    near = ("window", "isclose", "rounded")
+    given = _Fields("float", match, expected=float, near=near, absolute=0.0, relative=0.0)
+    try:
+        number = float(text)
+    except ValueError:
+        raise _UnparsableError from None
+    if given.near == "isclose":
+        return math.isclose(number, given.expected, rel_tol=given.relative, abs_tol=given.absolute)
+    if given.near == "rounded":
+        return math.isfinite(number) and round(number) == round(given.expected)
+    return bool(abs(number - given.expected) <= max(given.absolute, abs(given.relative * given.expected)))
+
+
 def _math(match: Any, text: str, whole: bool) -> float:
     """math-verify looks for LaTeX between delimiters, and for numbers, in the whole of a reply.
 
@@ -828,6 +842,7 @@ _MATCHES = {
     "contains": _contains,
     "matches": _matches,
     "number": _number,
+    "float": _float,
     "members": _members,
     "words": _words,
     "json": _json_match,
@@ -1182,9 +1197,11 @@ def _calls(rule: Mapping[str, Any], reply: _Read) -> float:
         ordered=False,
         extra=False,
         score=("all", "fraction", "f1"),
+        alike=None,
         outcomes={},
     )
     outcomes = _outcomes(given.outcomes)
+    alike = None if given.alike is None else _Fields("alike", given.alike, words=float, floats=float)
     expected = [_expected_call(call) for call in given.expected]
     if not reply.calls and not reply.text.strip():
         return outcomes.blank
@@ -1192,7 +1209,7 @@ def _calls(rule: Mapping[str, Any], reply: _Read) -> float:
         calls = reply.calls or _calls_in(reply.text, none=not expected)
         if len(calls) > CALLS:
             raise _UnparsableError
-        return outcomes.of(_calls_score(given, expected, calls))
+        return outcomes.of(_calls_score(given, alike, expected, calls))
     except (_UnparsableError, RecursionError):
         return outcomes.unparsable
 
@@ -1214,14 +1231,14 @@ def _calls_in(text: str, none: bool) -> list[_Call]:
 
 
 def _expected_call(call: Any) -> _Fields:
-    said = _Fields("a call that is expected", call, name=str, arguments={}, optional=[], any_of=[])
+    said = _Fields("a call that is expected", call, name=str, arguments={}, optional=[], any_of=[], others=False)
     if not all(_fits(said.arguments.get(name), list) for name in said.any_of):
         raise GraderError(f"a call of {said.name!r} has no list of values for an argument with any_of")
     return said
 
 
-def _calls_score(rule: _Fields, expected: Sequence[_Fields], calls: Sequence[_Call]) -> float:
-    right = [[_is_call(want, call) for call in calls] for want in expected]
+def _calls_score(rule: _Fields, alike: _Fields | None, expected: Sequence[_Fields], calls: Sequence[_Call]) -> float:
+    right = [[_is_call(want, call, alike) for call in calls] for want in expected]
     matched = _in_order(right) if rule.ordered else _assigned(right)
     if rule.score == "all" or not expected:
         return float(matched == len(expected) and (rule.extra or matched == len(calls)))
@@ -1230,18 +1247,39 @@ def _calls_score(rule: _Fields, expected: Sequence[_Fields], calls: Sequence[_Ca
     return _f1(matched, len(expected), len(calls))
 
 
-def _is_call(want: _Fields, call: _Call) -> bool:
+def _is_call(want: _Fields, call: _Call, alike: _Fields | None) -> bool:
     if call.arguments is None or call.name != want.name:
         return False
-    if set(call.arguments) - set(want.arguments) - set(want.optional):
+    if not want.others and set(call.arguments) - set(want.arguments) - set(want.optional):
         return False
     for name, value in want.arguments.items():
         if name not in call.arguments:
             if name not in want.optional:
                 return False
-        elif not any(_same(call.arguments[name], v) for v in (value if name in want.any_of else [value])):
+        elif not any(_agrees(call.arguments[name], v, alike) for v in (value if name in want.any_of else [value])):
             return False
     return True
+
+
+def _agrees(value: Any, wanted: Any, alike: _Fields | None) -> bool:
+    if alike is None:
+        return _same(value, wanted)
+    if isinstance(wanted, Mapping):
+        if not isinstance(value, Mapping) or value.keys() != wanted.keys():
+            return False
+        return all(_agrees(value[key], wanted[key], alike) for key in wanted)
+    if isinstance(wanted, (list, tuple)):
+        if not isinstance(value, (list, tuple)) or len(value) != len(wanted):
+            return False
+        return all(_agrees(value[index], each, alike) for index, each in enumerate(wanted))
+    if not isinstance(value, type(wanted)):
+        return False
+    if isinstance(wanted, float):
+        return bool(abs(value - wanted) < alike.floats)
+    one, other = (Counter(each.lower().split()) if isinstance(each, str) else Counter() for each in (value, wanted))
+    if _size(one) < 2 or _size(other) < 2:
+        return bool(value == wanted)
+    return bool(_size(one & other) / (_size(one) + _size(other)) >= alike.words)
 
 
 def _in_order(right: Sequence[Sequence[bool]]) -> int:

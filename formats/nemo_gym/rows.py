@@ -172,7 +172,7 @@ def kept(task: ReplyTask) -> Values | None:
     return played if msgspec.json.encode(again) == msgspec.json.encode(task) else None
 
 
-_AGENTS = {"simple_agent", "non_executing_simple_agent"}
+_AGENTS = {"simple_agent", "non_executing_simple_agent", "tool_simulation_agent"}
 """Those that ask a model, and do nothing else where it calls no tool."""
 
 
@@ -208,8 +208,6 @@ class _Reading:
             raise self._refused(losses.SERVER_AGENT, served.name, "", served.agent)
         if tools and served.agent == "simple_agent" and served.max_steps != 1:
             self._lose(losses.AGENT_AGAIN, "tools", [tool.name for tool in tools])
-        if scored.stricter:
-            self._lose(losses.CALLS_STRICTER, "expected_answers", served.server)
         items = tuple(self._prompt(request))
         if not any(isinstance(item, Message) for item in items):
             raise self._refused(losses.ROW_INVALID, "responses_create_params.input", "it has no message", items)

@@ -4,14 +4,18 @@ Each is a function of a row's fields and the server's config, as release 0.7.0 h
 `UnsaidError`; the tests score replies by both.
 """
 
+import json
+import math
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from envconvert.formats.grader.grade import extracted
 from envconvert.formats.rules import (
+    Alike,
     Answer,
     Calls,
     Choice,
@@ -21,6 +25,7 @@ from envconvert.formats.rules import (
     Exact,
     ExpectedCall,
     Extraction,
+    Float,
     Line,
     Lower,
     Map,
@@ -40,6 +45,7 @@ from envconvert.formats.taskset import Reply, Tool, ToolCall
 
 Fields = Mapping[str, Any]
 Chain = tuple[Extraction, ...]
+Steps = tuple[Extraction | Cleaning, ...]
 
 
 class UnsaidError(Exception):
@@ -59,8 +65,6 @@ class Scoring(msgspec.Struct, frozen=True):
     """The fields of the row that it is made of."""
     reference: Reply | None = None
     """A reply that is right."""
-    stricter: bool = False
-    """A call with an argument that no tool declares is wrong, which the server lets pass."""
 
 
 def scoring(server: str, fields: Fields, config: Fields, tools: tuple[Tool, ...]) -> Scoring:
@@ -335,7 +339,6 @@ def _function_calls(fields: Fields, config: Fields, tools: tuple[Tool, ...]) -> 
     given = fields.get("expected_answers", [])
     if not isinstance(given, list) or not all(isinstance(call, dict) for call in given):
         raise UnsaidError("expected_answers", "it is no list of objects")
-    declared = {tool.name: tuple((tool.parameters or {}).get("properties") or ()) for tool in tools}
     calls = [_call(call) for call in given]
     for number, (name, arguments) in enumerate(calls):
         for other, others in calls[:number]:
@@ -344,13 +347,16 @@ def _function_calls(fields: Fields, config: Fields, tools: tuple[Tool, ...]) -> 
                 raise UnsaidError(
                     "expected_answers", f"a call of {name!r:.80} may be that of two, and the first counts"
                 )
-    expected = [
-        ExpectedCall(name=name, arguments=arguments, optional=_others(declared.get(name, ()), arguments))
-        for name, arguments in calls
-    ]
+    expected = [ExpectedCall(name=name, arguments=arguments, others=True) for name, arguments in calls]
     rule = Calls(expected=tuple(expected), outcomes=Outcomes(empty=None if calls else 1.0))
-    made = [ToolCall(name=name, arguments=msgspec.json.encode(arguments).decode()) for name, arguments in calls]
-    return Scoring(rule, frozenset({"expected_answers"}), Reply(calls=tuple(made)), stricter=bool(calls))
+    return Scoring(rule, frozenset({"expected_answers"}), _made(calls))
+
+
+def _made(calls: Iterable[tuple[str, Fields]]) -> Reply:
+    """A reply that makes calls."""
+    return Reply(
+        calls=tuple(ToolCall(name=name, arguments=msgspec.json.encode(arguments).decode()) for name, arguments in calls)
+    )
 
 
 def _call(given: Fields) -> tuple[str, dict[str, Any]]:
@@ -365,8 +371,233 @@ def _call(given: Fields) -> tuple[str, dict[str, Any]]:
     return name, arguments
 
 
-def _others(declared: Iterable[str], arguments: Fields) -> tuple[str, ...]:
-    return tuple(name for name in declared if name not in arguments)
+# single_step_tool_use_with_argument_comparison.
+
+
+def _single_step(fields: Fields, config: Fields, tools: tuple[Tool, ...]) -> Scoring:
+    action = fields.get("expected_action")
+    if not isinstance(action, dict):
+        raise UnsaidError("expected_action", f"it is {action!r:.80}, and no object")
+    kind = action.get("type")
+    reads = frozenset({"expected_action"})
+    if kind == "message":
+        rule = Calls(expected=(), outcomes=Outcomes(empty=1.0))
+        return Scoring(rule, reads, Reply(text=_text(action, "content")))
+    given = {"function_call": [action], "function_call_batch": action.get("calls")}.get(str(kind))
+    if not isinstance(given, list) or not given:
+        raise UnsaidError("expected_action", f"it is {action!r:.80}, and neither a message, a call nor some calls")
+    calls = [_action(call) for call in given]
+    settings = _setting(config, "tool_call_comparator_config", None)
+    if not isinstance(settings, Mapping):
+        raise UnsaidError("tool_call_comparator_config", "it is no object")
+    extra, score = _counting(settings)
+    rule = Calls(
+        expected=tuple(ExpectedCall(name=name, arguments=arguments) for name, arguments in calls),
+        extra=extra,
+        score=score,
+        alike=Alike(
+            words=_number(settings, "word_count_similarity_threshold", math.nan),
+            floats=_number(settings, "floating_point_comparison_threshold", 1e-6),
+        ),
+    )
+    return Scoring(rule, reads, _made(calls))
+
+
+def _counting(settings: Fields) -> tuple[bool, Literal["all", "f1"]]:
+    """Whether more calls than those that are expected are let pass, and what some of these are worth."""
+    if not settings.get("parallel_tool_call_rewarding", False):
+        return True, "all"
+    gates = (bool(settings.get("allow_subset", False)), bool(settings.get("allow_superset", False)))
+    mode = settings.get("parallel_tool_call_reward_mode", "binary_strict")
+    if mode == "f1" and gates == (True, True):
+        return False, "f1"
+    if mode == "binary_strict" and gates in ((False, False), (False, True)):
+        return gates[1], "all"
+    raise UnsaidError("parallel_tool_call_reward_mode", f"{mode!r:.80} with allow_subset, or without both gates")
+
+
+def _action(call: Any) -> tuple[str, dict[str, Any]]:
+    try:
+        name, arguments = call["name"], json.loads(call["arguments"], parse_constant=_no_constant)
+    except (LookupError, TypeError, ValueError, RecursionError):
+        raise UnsaidError("expected_action", f"it holds {call!r:.80}, and no name with arguments in JSON") from None
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise UnsaidError("expected_action", f"it holds {call!r:.80}, whose arguments are no object")
+    return name, arguments
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+# litmus_agent.
+
+_ENCLOSED = {
+    **{"fmt_01": ("(Answer:~", ")"), "fmt_02": ("Final answer:~(", ")"), "fmt_03": ("Answer is~[", "]")},
+    **{"fmt_04": ("[Answer:~", "]"), "fmt_05": ("[[", "]]"), "fmt_06": ("Correct Answer:~[", "]")},
+    **{"fmt_07": (r"\boxed{", "}"), "fmt_08": (r"\boxed{", "}"), "fmt_09": ("{{", "}}")},
+    **{"fmt_10": ("Answer Value:~{", "}"), "fmt_11": ("<<", ">>"), "fmt_12": ("<<", ">>"), "fmt_13": ("<", ">")},
+    **{"fmt_14": ("<Answer:~", ">"), "fmt_15": ("<final_answer>~", "~</final_answer>")},
+    **{"fmt_16": ("Final Answer:~||", "||"), "fmt_17": ("The answer is:~|", "|"), "fmt_18": ("**Answer:~", "**")},
+    **{"fmt_19": ("**Final answer is:~", "**"), "fmt_20": ("Answer:~*", "*"), "fmt_21": ("## Answer:~", "~##")},
+}
+"""What is around an answer, by the name of the format; `~` is any white space."""
+_HEADED = {
+    **{"fmt_22": "ANSWER IS~", "fmt_23": "Response:~", "fmt_24": "Final Answer~->~", "fmt_25": "Final value is:~"},
+    **{"fmt_26": "Correct Answer >>~", "fmt_27": "Answer Value:~", "fmt_28": "Final Answer~=~"},
+    **{"fmt_29": "Correct answer is~", "fmt_30": "Final Answer:~"},
+}
+"""What is before an answer that ends with its line."""
+_FLOAT = (
+    r"\A(?i:[+-]?(?:inf(?:inity)?|nan|(?:\d+(?:_\d+)*\.?(?:\d+(?:_\d+)*)?|\.\d+(?:_\d+)*)(?:e[+-]?\d+(?:_\d+)*)?))\Z"
+)
+"""All that Python reads as a float."""
+_FLOATS = (
+    (Regex(pattern=_FLOAT),),
+    (Regex(pattern=r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"),),
+)
+"""A float, else the last number in the text."""
+_WORDS = {
+    **dict.fromkeys(("true", "yes", "present", "t", "y"), "1"),
+    **dict.fromkeys(("false", "no", "absent", "f", "n"), "0"),
+}
+_ZERO = r"[+-]?(?:0[0_]*\.?[0_]*|\.0[0_]*)(?:e[+-]?[\d_]+)?"
+_WORTH = (
+    Map(table=_WORDS),
+    Replace(pattern=rf"\A{_ZERO}\Z", text="0"),
+    Replace(pattern=r"\A(?!0\Z).*\Z", text="1", flags="s"),
+)
+"""1 for what is true, and for any number but 0."""
+
+
+def _litmus(fields: Fields, config: Fields, tools: tuple[Tool, ...]) -> Scoring:
+    expected = fields.get("expected_answer")
+    if isinstance(expected, bool) or not isinstance(expected, (str, int, float)) or not str(expected).strip():
+        raise UnsaidError("expected_answer", f"it is {expected!r:.80}, and neither text nor a number")
+    kind, comparison = _litmus_kind(fields)
+    found, around = _litmus_place(fields)
+    right = str(expected)
+    if kind == "string":
+        if comparison["rule"] != "string_eq":
+            raise UnsaidError("match.rule", f"{comparison['rule']!r:.80} of a string fails where it is no number")
+        rule = Answer(extract=(found,), clean=(Lower(), Squeeze()), match=Exact(expected=(right,)))
+    else:
+        word = (Regex(pattern=rf"\A(?:{'|'.join(_WORDS)})\Z"),)
+        ways = tuple((Lower(), *step, *_WORTH) for step in (word, *_FLOATS)) if kind == "bool" else _FLOATS
+        match = _near(comparison, expected, config)
+        rule = Answer(extract=tuple((*found, *way) for way in ways), match=match)
+        right = str(match.expected) if comparison["rule"] == "bool_eq" else right
+    reads = ("expected_answer", "answer_type", "property_type", "output_regex", "answer_format", "use_box_format")
+    return Scoring(rule, frozenset({*reads, "match"}), _litmus_reference(right, found, around))
+
+
+def _litmus_kind(fields: Fields) -> tuple[str, Fields]:
+    """What an answer is read as, and how it is compared."""
+    kind, older, comparison = (fields.get(name) for name in ("answer_type", "property_type", "match"))
+    if comparison is not None and not (isinstance(comparison, dict) and isinstance(comparison.get("rule"), str)):
+        raise UnsaidError("match", f"it is {comparison!r:.80}, and names no rule")
+    if kind is None and older in ("count", "fragment", "bool", "presence"):
+        return "float", comparison or {"rule": "exact"}
+    if kind is None and older == "float":
+        kind = "float"
+    if kind not in ("float", "bool", "string"):
+        raise UnsaidError("answer_type", f"{kind!r:.80}, with property_type {older!r:.80}, is none of release 0.7.0")
+    return kind, comparison or {"rule": _DEFAULTS[kind]}
+
+
+_DEFAULTS = {"float": "isclose", "bool": "bool_eq", "string": "string_eq"}
+
+
+def _litmus_place(fields: Fields) -> tuple[Steps, tuple[str, str] | None]:
+    """How an answer is found, and what a right reply has around it, where that is known."""
+    written = fields.get("output_regex")
+    name = fields.get("answer_format") or ("fmt_07" if fields.get("use_box_format", False) else "fmt_00")
+    flags = "s"
+    if written is not None:
+        _check_one_group(written)
+        pattern, around = str(written), None
+    elif name == "fmt_00":
+        pattern, around = r"\(\((.*?)\)\)", ("((", "))")
+    elif name in _ENCLOSED:
+        before, after = _ENCLOSED[name]
+        pattern, around = f"{_spaced(before)}(.+?){_spaced(after)}", (before.replace("~", " "), after.replace("~", ""))
+    elif name in _HEADED:
+        pattern, around, flags = f"{_spaced(_HEADED[name])}(.+)", (_HEADED[name].replace("~", " "), ""), ""
+    else:
+        raise UnsaidError("answer_format", f"{name!r:.80} is none of release 0.7.0")
+    return (Strip(), Regex(pattern=pattern, group=1, flags=flags), Strip()), around
+
+
+def _spaced(text: str) -> str:
+    return r"\s*".join(map(re.escape, text.split("~")))
+
+
+def _check_one_group(pattern: Any) -> None:
+    """That a pattern has one group, which holds something wherever the pattern matches."""
+    setting = "output_regex"
+    if not isinstance(pattern, str):
+        raise UnsaidError(setting, f"it is {pattern!r:.80}, and must be text")
+    try:
+        groups = re.compile(pattern, re.DOTALL).groups
+    except (re.error, RecursionError, OverflowError) as error:
+        raise UnsaidError(setting, f"{pattern!r:.80} is no regular expression: {error}") from None
+    plain = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "_", pattern, flags=re.DOTALL)  # no escapes, nor sets
+    while plain != (plain := re.sub(r"\(\?(?!P<)[^()]*\)", "_", plain)):
+        pass  # nor what is in other groups
+    if groups != 1 or not re.fullmatch(r"[^()|]*\([^()]*\)(?![?*{])[^()|]*", plain):
+        raise UnsaidError(setting, f"{pattern!r:.80} has other than one group, or one that may hold nothing")
+
+
+def _near(comparison: Fields, expected: str | float, config: Fields) -> Float:
+    """The match of a number: of a float, or 1 and 0 for true and false."""
+    rule = comparison["rule"]
+    if rule == "bool_eq":
+        text = str(expected).strip().lower()
+        word, number = _WORDS.get(text), _last_number(text)
+        if word is None and number is None:
+            raise UnsaidError("expected_answer", f"{expected!r:.80} is neither true nor false")
+        return Float(expected=float(word if word is not None else number != 0))
+    try:
+        value = float(expected)
+    except (ValueError, OverflowError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UnsaidError("expected_answer", f"{expected!r:.80} is no number that is finite")
+    if rule == "exact":
+        return Float(expected=value, near="rounded")
+
+    def tolerance(name: str) -> float:  # only where it counts: a config may leave the server's own to where Gym runs
+        return _number(comparison, name, math.nan) if name in comparison else _number(config, f"float_{name}", 1e-6)
+
+    if rule == "isclose":
+        return Float(expected=value, near="isclose", absolute=tolerance("abs_tol"), relative=tolerance("rel_tol"))
+    if rule == "abs_window":
+        return Float(expected=value, absolute=tolerance("abs_tol"))
+    if rule == "rel_window":
+        return Float(expected=value, relative=tolerance("rel_tol"))
+    raise UnsaidError("match.rule", f"{rule!r:.80} is none of release 0.7.0 that compares numbers")
+
+
+def _last_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        found = re.findall(_FLOATS[1][0].pattern, text)
+        return float(found[-1]) if found else None
+
+
+def _number(settings: Fields, name: str, default: float) -> float:
+    value = _setting(settings, name, default)
+    if not _is_number(value) or not 0 <= value < math.inf:
+        raise UnsaidError(name, f"it is {value!r:.80}, and no number from 0")
+    return float(value)
+
+
+def _litmus_reference(right: str, found: Steps, around: tuple[str, str] | None) -> Reply | None:
+    """A reply that is right; None where it is not known what is around an answer, or the answer holds it too."""
+    if around is None or extracted(msgspec.to_builtins(found), f"{around[0]}{right}{around[1]}") != right.strip():
+        return None
+    return Reply(text=f"{around[0]}{right}{around[1]}")
 
 
 # structured_outputs.
@@ -473,6 +704,8 @@ _SERVERS: dict[str, Callable[[Fields, Fields, tuple[Tool, ...]], Scoring]] = {
     "math_with_judge": _mathematics,
     "structured_outputs": _structured,
     "xlam_fc": _function_calls,
+    "single_step_tool_use_with_argument_comparison": _single_step,
+    "litmus_agent": _litmus,
 }
 
 SHIPPED: dict[str, Fields] = {
@@ -488,5 +721,10 @@ SHIPPED: dict[str, Fields] = {
     },
     "structured_outputs": {"domain": "instruction_following"},
     "xlam_fc": {"domain": "agent"},
+    "single_step_tool_use_with_argument_comparison": {
+        "domain": "agent",
+        "tool_call_comparator_config": {"word_count_similarity_threshold": 0.1},
+    },
+    "litmus_agent": {"domain": "knowledge"},
 }
 """What of their shipped configs they need, and what is otherwise than they do by themselves."""
