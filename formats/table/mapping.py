@@ -1,16 +1,17 @@
 """envconvert.toml: where the data of a table is, what its tasks are made of, and how a reply is scored."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from jinja2.runtime import Context
 
 from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.names import is_taskset_name
 from envconvert.formats.table.presets import PRESETS
-from envconvert.formats.table.templates import TemplateFaultError, check
+from envconvert.formats.table.templates import Made, TemplateFaultError, text, values
 from envconvert.formats.taskset import Author
 
 FILE = "envconvert.toml"
@@ -49,11 +50,16 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Mapped(msgspec.Struct, frozen=True, kw_only=True):
-    """A mapping with its preset filled in."""
+    """A mapping with its preset filled in, and its templates read: what each field makes of a row."""
 
     document: Document
-    task: TaskTable
-    reward: Mapping[str, Any]
+    id: Callable[[Context], str] | None
+    system: Callable[[Context], str] | None
+    prompt: Callable[[Context], str] | None
+    messages: Made | None
+    reference: Callable[[Context], str] | None
+    metadata: Mapping[str, Made]
+    reward: Made
     files: Mapping[str, Sequence[Path]]
     """By split; that of no name where there are none."""
 
@@ -92,14 +98,25 @@ def mapped(document: Document, file: Path) -> Mapped:
         raise UnreadableSourceError(file, "task: give either prompt or messages")
     if task.messages is not None and task.system is not None:
         raise UnreadableSourceError(file, "task.system: messages have their own")
+    said = document.data if isinstance(document.data, dict) else {"": document.data}
     try:
-        check(msgspec.structs.asdict(task), "task")
-        check(reward, "reward")
+        return Mapped(
+            document=document,
+            id=_text(task.id, "task.id"),
+            system=_text(task.system, "task.system"),
+            prompt=_text(task.prompt, "task.prompt"),
+            messages=None if task.messages is None else values(task.messages, "task.messages"),
+            reference=_text(task.reference, "task.reference"),
+            metadata={name: values(said, f"task.metadata.{name}") for name, said in task.metadata.items()},
+            reward=values(reward, "reward"),
+            files={split: _files(file, split, pattern) for split, pattern in said.items()},
+        )
     except TemplateFaultError as error:
         raise UnreadableSourceError(file, f"{error.field}: {error}") from None
-    said = document.data if isinstance(document.data, dict) else {"": document.data}
-    files = {split: _files(file, split, pattern) for split, pattern in said.items()}
-    return Mapped(document=document, task=task, reward=reward, files=files)
+
+
+def _text(said: str | None, field: str) -> Callable[[Context], str] | None:
+    return None if said is None else text(said, field)
 
 
 def _files(file: Path, split: str, pattern: str) -> list[Path]:

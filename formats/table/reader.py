@@ -3,23 +3,27 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from jinja2.runtime import Context
 
 from envconvert.formats import losses
 from envconvert.formats.files import UnreadableSourceError
 from envconvert.formats.losses import Ledger, printable
 from envconvert.formats.names import ID_BYTES, Apart, folder_name, local_name
 from envconvert.formats.rules import Rule
-from envconvert.formats.table.mapping import FILE, Document, Mapped, TaskTable, mapped, read_mapping
+from envconvert.formats.table.mapping import FILE, Document, Mapped, mapped, read_mapping
 from envconvert.formats.table.presets import Guess, guess
 from envconvert.formats.table.rows import Row, kind, rows
-from envconvert.formats.table.templates import TemplateFaultError, is_template, value, values, written
+from envconvert.formats.table.templates import TemplateFaultError, scope
 from envconvert.formats.taskset import Message, Reply, ReplyTask, Select, Taskset, TasksetSource, every
+
+T = TypeVar("T")
 
 NAME = "table"
 SAMPLE = 1000
@@ -54,12 +58,12 @@ def read(
     if split is not None and split not in mapping.files:
         there = ", ".join(name for name in mapping.files if name) or "none"
         raise UnreadableSourceError(file, f"it has no split {split!r}; its splits: {there}")
-    ids: list[str] = []
-    sets: dict[str, list[str]] = {title: [] for title in mapping.files if title and split in (None, title)}
-    for found in _each(mapping, split):
-        ids.append(found.id)
-        sets.get(found.split, []).append(found.id)
-    chosen = frozenset(select(ids))
+    apart = Apart()  # over all files, so that no split changes an id
+    found = {title: [apart(_id(mapping, row)) for _, row in _rows(paths)] for title, paths in mapping.files.items()}
+    parts = found if split is None else {split: found[split]}
+    chosen = frozenset(select([id for members in parts.values() for id in members]))
+    wanted = {title: [id if id in chosen else None for id in members] for title, members in parts.items()}
+    sets = {title: tuple(id for id in members if id is not None) for title, members in wanted.items()}
     stem = file.parent.resolve().name if file.name == FILE else file.name.partition(".")[0]
     return Taskset(
         name=name or document.name or local_name(stem),
@@ -69,10 +73,10 @@ def read(
         authors=document.authors,
         keywords=document.keywords,
         source=TasksetSource(format=NAME, uri=printable(source.name)),
-        ids=tuple(id for id in ids if id in chosen),
-        sets={title: tuple(id for id in members if id in chosen) for title, members in sets.items()},
+        ids=tuple(chain.from_iterable(sets.values())),
+        sets={title: members for title, members in sets.items() if title},
         kind="reply",
-        tasks=lambda ledger: _tasks(mapping, split, chosen, ledger),
+        tasks=lambda ledger: _tasks(mapping, wanted, ledger),
     )
 
 
@@ -98,95 +102,81 @@ def mapping_of(file: Path, shape: Guess) -> Document:
     return Document(data=file.name, preset=shape.preset.name, columns=shape.columns)
 
 
-class _Found(msgspec.Struct, frozen=True):
-    """A row of the data."""
-
-    split: str
-    where: str
-    """Its file and its number there."""
-    id: str
-    fault: TemplateFaultError | None
-    """Why it has no id of its own; `id` is then made of what it holds."""
-    row: Row
+def _rows(paths: Sequence[Path]) -> Iterator[tuple[str, Row]]:
+    """The rows of `paths`, each with its file and its number there."""
+    for path in paths:
+        for number, row in enumerate(rows(path), 1):
+            yield f"{path.name}, row {number}", row
 
 
-def _each(mapping: Mapped, split: str | None) -> Iterator[_Found]:
-    """The rows of `split`, or of all. Ids are told apart over all of them, so that no split changes them."""
-    apart = Apart()
-    for name, paths in mapping.files.items():
-        for path in paths:
-            for number, row in enumerate(rows(path), 1):
-                fault = None
-                try:
-                    first = _content_id(row) if mapping.task.id is None else _own_id(mapping.task.id, row)
-                except TemplateFaultError as error:
-                    first, fault = _content_id(row), error
-                id = apart(first)
-                if split in (None, name):
-                    yield _Found(name, f"{path.name}, row {number}", id, fault, row)
-
-
-def _content_id(row: Row) -> str:
-    canonical = json.dumps(row, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+def _id(mapping: Mapped, row: Row) -> str:
+    """The row's own id; where it has none, one of what it holds."""
+    if mapping.id is not None:
+        with suppress(TemplateFaultError):  # which is the task's
+            return _own_id(mapping.id, scope(row))
+    canonical = _CANONICAL.encode(row)
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def _own_id(template: str, row: Row) -> str:
-    try:
-        id = _written(template, row)
-    except TemplateFaultError as error:
-        raise TemplateFaultError(str(error), "task.id") from None
+_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _own_id(made: Callable[[Context], str], row: Context) -> str:
+    id = made(row)
     folder = folder_name(id).encode("utf-8", "surrogatepass")
     if not id.isprintable() or not 0 < len(id.strip()) <= len(folder) <= ID_BYTES:
         raise TemplateFaultError(f"{id!r:.120} is no id: 1 to {ID_BYTES} bytes, no control characters", "task.id")
     return id
 
 
-def _tasks(mapping: Mapped, split: str | None, chosen: frozenset[str], ledger: Ledger) -> Iterator[ReplyTask]:
-    for found in _each(mapping, split):
-        if found.id not in chosen:
-            continue
-        ledger.read += 1
-        try:
-            if found.fault is not None:
-                raise found.fault
-            task = _task(mapping, found.id, found.row)
-        except TemplateFaultError as error:
-            loss = losses.ROW_UNMAPPED.loss(
-                task=found.id, format=NAME, field=error.field, value=found.where, reason=error
-            )
-            ledger.admit(found.id, [loss])
-        else:
-            yield task
+def _tasks(mapping: Mapped, ids: Mapping[str, Sequence[str | None]], ledger: Ledger) -> Iterator[ReplyTask]:
+    """The tasks of the rows that have one of `ids`, which holds for each split as many as it has rows."""
+    for title, members in ids.items():
+        for id, (where, row) in zip(members, _rows(mapping.files[title]), strict=True):
+            if id is None:
+                continue
+            ledger.read += 1
+            try:
+                task = _task(mapping, id, scope(row))
+            except TemplateFaultError as error:
+                loss = losses.ROW_UNMAPPED.loss(task=id, format=NAME, field=error.field, value=where, reason=error)
+                ledger.admit(id, [loss])
+            else:
+                yield task
 
 
-def _task(mapping: Mapped, id: str, row: Row) -> ReplyTask:
-    said = mapping.task
+_TASK = msgspec.json.Decoder(ReplyTask)
+
+
+def _task(mapping: Mapped, id: str, row: Context) -> ReplyTask:
+    if mapping.id is not None:
+        _own_id(mapping.id, row)
     task = ReplyTask(
         id=id,
-        prompt=_prompt(said, row),
-        rule=_rule(mapping.reward, row),
-        replies=_replies(said, row),
-        metadata=_metadata(said, row),
+        prompt=_prompt(mapping, row),
+        rule=_converted({"reward": mapping.reward(row)}, _Scored).reward,
+        replies=_replies(mapping, row),
+        metadata=_metadata(mapping, row),
     )
     try:
-        return msgspec.json.decode(msgspec.json.encode(task), type=ReplyTask)
+        return _TASK.decode(msgspec.json.encode(task))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise TemplateFaultError(f"JSON cannot hold the task: {error}", "task") from None
 
 
-def _prompt(said: TaskTable, row: Row) -> tuple[Message, ...]:
-    if said.messages is None:
-        assert said.prompt is not None
-        system = (
-            () if said.system is None else (Message(role="system", content=_text(said.system, row, "task.system")),)
-        )
-        asked = _text(said.prompt, row, "task.prompt")
-        if not asked.strip():
-            raise TemplateFaultError("it is empty", "task.prompt")
-        return (*system, Message(role="user", content=asked))
+def _prompt(mapping: Mapped, row: Context) -> tuple[Message, ...]:
+    if mapping.messages is not None:
+        return _messages(mapping.messages(row))
+    assert mapping.prompt is not None
+    system = () if mapping.system is None else (Message(role="system", content=mapping.system(row)),)
+    asked = mapping.prompt(row)
+    if not asked.strip():
+        raise TemplateFaultError("it is empty", "task.prompt")
+    return (*system, Message(role="user", content=asked))
+
+
+def _messages(messages: Any) -> tuple[Message, ...]:
     field = "task.messages"
-    messages = values(said.messages, row, field)
     if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
         raise TemplateFaultError(f"{messages!r:.120} is no list of messages", field)
     for message in messages:
@@ -194,42 +184,47 @@ def _prompt(said: TaskTable, row: Row) -> tuple[Message, ...]:
             raise TemplateFaultError(f"a message has {others[0]!r}, and only role and content are read", field)
     if not messages or messages[-1].get("role") == "assistant":
         raise TemplateFaultError("the last message is none to reply to; leave it out with `[:-1]`", field)
-    prompt: tuple[Message, ...] = _converted(messages, tuple[Message, ...], field)
-    return prompt
+    return _converted({"messages": messages}, _Asked, "task.").messages
 
 
-def _rule(said: Mapping[str, Any], row: Row) -> Rule:
-    rule: Rule = _converted(values(said, row, "reward"), Rule, "reward")
-    return rule
+class _Asked(msgspec.Struct):
+    messages: tuple[Message, ...]
 
 
-def _converted(made: Any, type: Any, field: str) -> Any:
-    """`made` as `type`. Raises `TemplateFaultError`, which names the value that is none."""
+class _Scored(msgspec.Struct):
+    reward: Rule
+
+
+def _converted(made: Any, type: type[T], place: str = "") -> T:
+    """`made` as `type`, which msgspec knows by heart as it is no union. `place` is where it stands in the mapping.
+
+    Raises `TemplateFaultError`, which names the value that is none.
+    """
     try:
         return msgspec.convert(made, type=type, strict=False)
     except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at `$")
+        reason, _, path = str(error).partition(" - at `$.")
         path = path.rstrip("`")
-        for key, place in re.findall(r"\.(\w+)|\[(\d+)\]", path):
-            made = made[key] if key else made[int(place)]
+        for key, number in re.findall(r"(\w+)|\[(\d+)\]", path):
+            made = made[key] if key else made[int(number)]
         hint = "; write it with `| string`" if reason.startswith("Expected `str`, got `int`") else ""
-        raise TemplateFaultError(f"{reason}: {made!r:.120}{hint}", f"{field}{path}") from None
+        raise TemplateFaultError(f"{reason}: {made!r:.120}{hint}", f"{place}{path}") from None
 
 
-def _replies(said: TaskTable, row: Row) -> dict[str, Reply]:
-    reference = None if said.reference is None else _text(said.reference, row, "task.reference")
+def _replies(mapping: Mapped, row: Context) -> dict[str, Reply]:
+    reference = None if mapping.reference is None else mapping.reference(row)
     return {"reference": Reply(text=reference)} if reference else {}
 
 
-def _metadata(said: TaskTable, row: Row) -> dict[str, Any]:
+def _metadata(mapping: Mapped, row: Context) -> dict[str, Any]:
     """What is null is left out."""
     found = {}
-    for name, template in said.metadata.items():
-        field = f"task.metadata.{name}"
-        made = values(template, row, field)
+    for name, make in mapping.metadata.items():
+        made = make(row)
         if made is not None:
             if _has_null(made):
-                raise TemplateFaultError("a null is in it, which metadata does not hold; write it with `| json`", field)
+                reason = "a null is in it, which metadata does not hold; write it with `| json`"
+                raise TemplateFaultError(reason, f"task.metadata.{name}")
             found[name] = made
     return found
 
@@ -238,14 +233,3 @@ def _has_null(made: Any) -> bool:
     if isinstance(made, Mapping):
         return any(map(_has_null, made.values()))
     return any(map(_has_null, made)) if isinstance(made, (list, tuple)) else made is None
-
-
-def _text(template: str, row: Row, field: str) -> str:
-    try:
-        return _written(template, row)
-    except TemplateFaultError as error:
-        raise TemplateFaultError(str(error), field) from None
-
-
-def _written(template: str, row: Row) -> str:
-    return written(value(template, row)) if is_template(template) else template

@@ -8,8 +8,11 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from envconvert.formats.files import UnreadableSourceError
 
@@ -91,6 +94,9 @@ def _json(file: Path) -> Iterator[Row]:
 
 
 def _decoded(file: Path, where: str, text: str) -> Any:
+    with suppress(msgspec.MsgspecError, RecursionError):
+        return msgspec.json.decode(text)
+    # Python's own reads what msgspec does not, such as half a surrogate pair, and says at which character it fails.
     try:
         # NaN is no JSON, and what pandas writes where there is nothing
         return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))

@@ -15,8 +15,8 @@ from decimal import Decimal
 from functools import cache, partial
 from typing import Any
 
-from jinja2 import StrictUndefined, Undefined, nodes
-from jinja2.environment import TemplateExpression
+from jinja2 import StrictUndefined, Template, Undefined, nodes
+from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment
 
 from envconvert.formats.grader.grade import extracted
@@ -237,10 +237,24 @@ def _environment() -> SandboxedEnvironment:
 
 
 @cache
-def compiled(source: str) -> Callable[[Mapping[str, Any]], Any]:
-    """The template `source`, which gives a value for a row.
+def _nothing() -> Template:
+    return _environment().from_string("")
 
-    That of one expression alone is its value, such as a list; else it is text. Raises `TemplateFaultError`.
+
+def scope(row: Mapping[str, Any]) -> Context:
+    """What templates find by name for `row`: its columns, `row` itself, and functions."""
+    return _nothing().new_context({**_environment().globals, "row": row, **row}, shared=True)
+
+
+Made = Callable[[Context], Any]
+"""What makes a value of the scope of a row. Raises `TemplateFaultError`."""
+
+
+@cache
+def compiled(source: str) -> Made:
+    """The template `source`. Raises `TemplateFaultError`.
+
+    That of one expression alone makes its value, such as a list; any other makes text.
     """
     environment = _environment()
     try:
@@ -248,14 +262,21 @@ def compiled(source: str) -> Callable[[Mapping[str, Any]], Any]:
         if other := next((node for node in tree.find_all(nodes.Stmt) if not isinstance(node, _STATEMENTS)), None):
             raise TemplateFaultError(f"{type(other).__name__.lower()} is not there for templates")
         if (expression := _alone(environment.parse(source.strip()))) is None:
-            return environment.from_string(source).render
+            render = environment.from_string(source).root_render_func
+            return lambda scope: "".join(render(scope))
         place = nodes.Assign(nodes.Name("result", "store"), expression, lineno=1)
-        template = environment.from_string(nodes.Template([place], lineno=1))
-        return TemplateExpression(template, undefined_to_none=False)
+        assign = environment.from_string(nodes.Template([place], lineno=1)).root_render_func
     except TemplateFaultError:
         raise
     except Exception as error:  # of the source: too deep, or a number of too many digits
         raise TemplateFaultError(f"{type(error).__name__}: {error}"[:500]) from None
+
+    def evaluated(scope: Context) -> Any:
+        for _ in assign(scope):
+            pass
+        return scope.vars.pop("result")  # the next template has the same scope, and perhaps a column of that name
+
+    return evaluated
 
 
 def _alone(tree: nodes.Template) -> nodes.Expr | None:
@@ -266,14 +287,11 @@ def _alone(tree: nodes.Template) -> nodes.Expr | None:
     return None
 
 
-def value(source: str, row: Mapping[str, Any]) -> Any:
-    """What the template `source` gives for `row`, whose columns it finds by name, and in `row`.
-
-    Raises `TemplateFaultError`.
-    """
+def value(source: str, scope: Context) -> Any:
+    """What the template `source` makes of a row. Raises `TemplateFaultError`."""
     template = compiled(source)
     try:
-        made = template({"row": row, **row})
+        made = template(scope)
         if isinstance(made, Undefined):
             written(made)
     except TemplateFaultError:
@@ -295,35 +313,47 @@ def _is_finite(made: Any) -> bool:
     return not isinstance(made, float) or math.isfinite(made)
 
 
-def values(said: Any, row: Mapping[str, Any], field: str) -> Any:
-    """`said`, at `field` of a mapping, with each string in it as the value that it has as a template."""
+def values(said: Any, field: str) -> Made:
+    """What makes `said`, at `field` of a mapping, with each string in it as the value that it has as a template.
+
+    Raises `TemplateFaultError`, which names the field, where one cannot be read.
+    """
+    if not _is_filled(said):
+        return lambda scope: said
     if isinstance(said, str):
-        try:
-            return value(said, row) if is_template(said) else said
-        except TemplateFaultError as error:
-            raise TemplateFaultError(str(error), field) from None
+        return _of_template(said, field, value)
     if isinstance(said, Mapping):
-        return {name: values(inner, row, f"{field}.{name}") for name, inner in said.items()}
-    if isinstance(said, (list, tuple)):
-        return [values(inner, row, f"{field}[{place}]") for place, inner in enumerate(said)]
-    return said
+        named = {name: values(inner, f"{field}.{name}") for name, inner in said.items()}
+        return lambda scope: {name: made(scope) for name, made in named.items()}
+    listed = [values(inner, f"{field}[{place}]") for place, inner in enumerate(said)]
+    return lambda scope: [made(scope) for made in listed]
 
 
-def check(said: Any, field: str) -> None:
-    """Read every template in `said`, at `field` of a mapping. Raises `TemplateFaultError`."""
-    if isinstance(said, str) and is_template(said):
+def text(said: str, field: str) -> Callable[[Context], str]:
+    """As `values`, of one string; what is made is text."""
+    if not _is_filled(said):
+        return lambda scope: said
+    return _of_template(said, field, lambda source, scope: written(value(source, scope)))
+
+
+def _of_template(source: str, field: str, make: Callable[[str, Context], Any]) -> Made:
+    def made(scope: Context) -> Any:
         try:
-            compiled(said)
+            return make(source, scope)
         except TemplateFaultError as error:
             raise TemplateFaultError(str(error), field) from None
-    elif isinstance(said, Mapping):
-        for name, inner in said.items():
-            check(inner, f"{field}.{name}")
-    elif isinstance(said, (list, tuple)):
-        for place, inner in enumerate(said):
-            check(inner, f"{field}[{place}]")
+
+    try:
+        compiled(source)
+    except TemplateFaultError as error:
+        raise TemplateFaultError(str(error), field) from None
+    return made
 
 
-def is_template(said: str) -> bool:
-    """Whether anything in `said` is filled in."""
-    return "{{" in said or "{%" in said
+def _is_filled(said: Any) -> bool:
+    """Whether there is a template in `said`."""
+    if isinstance(said, str):
+        return "{{" in said or "{%" in said
+    if isinstance(said, Mapping):
+        return any(map(_is_filled, said.values()))
+    return isinstance(said, (list, tuple)) and any(map(_is_filled, said))
