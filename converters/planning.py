@@ -88,7 +88,8 @@ def plan(
         for part in done:
             for ledger, found in zip(ledgers, part, strict=True):
                 ledger.include(found)
-    return [_plan(taskset, target, ledger) for target, ledger in zip(targets, ledgers, strict=True)]
+    servers = servers_of(taskset)
+    return [_plan(taskset, target, ledger, servers) for target, ledger in zip(targets, ledgers, strict=True)]
 
 
 def _plan_part(targets: Sequence[Format], strict: bool, part: Taskset) -> list[Ledger]:
@@ -112,7 +113,7 @@ def _tell(reading: Ledger, told: int, ledger: Ledger) -> None:
         ledger.admit(loss.task, [loss])
 
 
-def _plan(taskset: Taskset, format: Format, ledger: Ledger) -> Plan:
+def _plan(taskset: Taskset, format: Format, ledger: Ledger, servers: list[ServerShown]) -> Plan:
     codes: dict[str, list[str]] = {}
     for loss in ledger.losses:
         codes.setdefault(loss.task, []).append(loss.code)
@@ -123,7 +124,7 @@ def _plan(taskset: Taskset, format: Format, ledger: Ledger) -> Plan:
         tasks=counts(ledger),
         levels=levels(taskset, [format.name], ledger.written, ledger.with_code(HOSTED.code)),
         losses=ledger.losses,
-        servers=servers_of(taskset),
+        servers=servers,
         plan=[_planned(id, taskset, format, ledger, codes.get(printable(id), [])) for id in taskset.ids],
     )
 

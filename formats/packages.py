@@ -110,6 +110,12 @@ def read_header(file: Path) -> Header:
     return said
 
 
+def is_server_file(file: Path) -> bool:
+    """Whether the lines of a taskset.jsonl, below the first, are episodes on a server."""
+    with open(file, "rb") as lines:
+        return is_server_header(lines.readline())
+
+
 class _Kind(msgspec.Struct):
     """Of a header, what its lines are."""
 

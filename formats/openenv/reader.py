@@ -21,7 +21,7 @@ def _is_ours(source: Path) -> bool:
     header = source / packages.HEADER
     if not header.is_file() or not is_package(source):
         return False
-    return replies.is_reply_file(header) or (_kept(header) is None and (source / TASKS).is_dir())
+    return replies.is_reply_file(header) or ((source / TASKS).is_dir() and not packages.is_server_file(header))
 
 
 def detect(source: Path) -> bool:
@@ -55,7 +55,7 @@ def read(
             raise UnreadableSourceError(source, "its server says no splits; give --reset what chooses one")
         from envconvert.formats.openenv.sources import tasks  # libcst takes its time
 
-        said = _kept(header) if header.is_file() else None
+        said = _kept(header) if header.is_file() and packages.is_server_file(header) else None
         return tasks.read(source, name=name, reward_key=reward_key, select=select, resets=resets, said=said)
     if resets:
         raise UnreadableSourceError(
@@ -84,11 +84,10 @@ def read(
     )
 
 
-def _kept(header: Path) -> "tuple[packages.Header, list[Episode]] | None":
-    """What envconvert kept of a package of others in its taskset.jsonl; None where it is one of its own."""
+def _kept(header: Path) -> tuple[packages.Header, list[Episode]]:
+    """What envconvert kept of a package of others, in its taskset.jsonl."""
     with open(header, "rb") as lines:
-        if not packages.is_server_header(lines.readline()):
-            return None
+        lines.readline()
         try:
             found = [msgspec.json.decode(line, type=Episode) for line in lines]
         except msgspec.DecodeError as error:

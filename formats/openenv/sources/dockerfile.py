@@ -1,4 +1,4 @@
-"""The Dockerfile of a server: where it is, what it starts from, and what it listens on. Nothing is built."""
+"""The Dockerfile of a server: where it is, what it copies, and what it listens on. Nothing is built."""
 
 import re
 from collections.abc import Iterator
@@ -24,8 +24,6 @@ class Dockerfile(msgspec.Struct, frozen=True):
     path: str
     context: str
     """The folder of the package that is the build context, empty for all of it."""
-    image: str | None
-    """What the last stage starts from, arguments of the build at their defaults."""
     port: int
     serves: str | None
     """MODULE:ATTRIBUTE of the server, where the command names it."""
@@ -56,7 +54,6 @@ def dockerfile(files: Tree, manifest: Manifest) -> Dockerfile | None:
     return Dockerfile(
         path=path,
         context=context,
-        image=_image(lines),
         port=_port(command, exposed),
         serves=serves[1] if serves else None,
         outside=tuple(_outside(files, context, lines)),
@@ -82,31 +79,6 @@ def _instructions(text: str) -> Iterator[tuple[str, str]]:
                     break
         name, _, rest = whole.strip().partition(" ")
         yield name.upper(), rest.strip()
-
-
-def _image(lines: list[tuple[str, str]]) -> str | None:
-    """What the last stage starts from."""
-    arguments: dict[str, str] = {}
-    stages: dict[str, str] = {}
-    image: str | None = None
-    for name, text in lines:
-        if name == "ARG" and image is None:  # the arguments of FROM stand before the first
-            key, equals, value = text.partition("=")
-            if equals:
-                arguments[key.strip()] = value.strip().strip("\"'")
-        elif name == "FROM":
-            words = [word for word in text.split() if not word.startswith("--")]
-            if not words:
-                continue
-            image = re.sub(
-                r"\$\{(\w+)(?::-([^}]*))?\}|\$(\w+)",
-                lambda found: arguments.get(found[1] or found[3], found[2] or ""),
-                words[0],
-            )
-            image = stages.get(image, image)
-            if len(words) == 3 and words[1].upper() == "AS":
-                stages[words[2]] = image
-    return image or None
 
 
 def _port(command: str, exposed: list[str]) -> int:

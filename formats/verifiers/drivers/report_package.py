@@ -1,8 +1,9 @@
 """Runs in an environment of Verifiers, shut in: reports what a package of others holds, which only running it tells.
 
-Its argument is JSON: `module`, `arguments`, `limit` (or null) and `rows`, the most that are read. What it reports goes
-to descriptor 3, a line of JSON each: an `environment`; a `row` of environment `of`, with the names of the values that
-are no JSON as `unsaid`; that there is more, as `endless`; and at last `end`, the number of lines before.
+Its argument is JSON: `module`, `arguments`, `limit` (or null), `rows`, the most that are read, and `hooks`, the methods
+of v0 that are looked for. What it reports goes to descriptor 3, a line of JSON each: an `environment`; a `row` of
+environment `of`, with the names of the values that are no JSON as `unsaid`; that there is more, as `endless`; and at
+last `end`, the number of lines before.
 """
 
 import inspect
@@ -17,9 +18,6 @@ from importlib.metadata import version
 from typing import Any
 
 SOURCE = "/envconvert/source"
-
-HOOKS = ("env_response", "is_completed", "rollout", "setup_state", "get_model_response", "format_prompt")
-"""Methods of an environment of v0 that one which overrides them answers the model by."""
 
 Line = dict[str, Any]
 
@@ -71,11 +69,12 @@ def rewards(rubric: Any) -> Iterator[Line]:
             }
 
 
-def v0(module: Any, arguments: dict[str, Any], limit: int | None, most: int) -> Iterator[Line]:
+def v0(module: Any, asked: dict[str, Any]) -> Iterator[Line]:
     """What load_environment makes."""
     import verifiers as vf
 
-    made = module.load_environment(**arguments)
+    limit, most = asked["limit"], asked["rows"]
+    made = module.load_environment(**asked["arguments"])
     environments = made.envs if isinstance(made, vf.EnvGroup) else [made]
     for number, environment in enumerate(environments):
         of, own, before = kind(environment, vf.SingleTurnEnv)
@@ -86,7 +85,7 @@ def v0(module: Any, arguments: dict[str, Any], limit: int | None, most: int) -> 
                 "kind": of,
                 "own": own,
                 "rewards": list(rewards(environment.rubric)),
-                "overridden": [name for name in HOOKS if any(name in vars(each) for each in before)],
+                "overridden": [name for name in asked["hooks"] if any(name in vars(each) for each in before)],
                 "tools": [str(getattr(each, "name", None) or each) for each in tools],
                 "turns": getattr(environment, "max_turns", None),
                 "judges": judges,
@@ -106,13 +105,13 @@ def v0(module: Any, arguments: dict[str, Any], limit: int | None, most: int) -> 
 # v1.
 
 
-def v1(module: Any, arguments: dict[str, Any], limit: int | None, most: int) -> Iterator[Line]:
+def v1(module: Any, asked: dict[str, Any]) -> Iterator[Line]:
     """What the package's taskset loads."""
     import verifiers.v1 as vf
     from verifiers.v1.utils.decorators import discover_decorated
 
-    name = module.__name__
-    config = vf.taskset_config_type(name).model_validate({"id": name, **arguments})
+    name, limit, most = module.__name__, asked["limit"], asked["rows"]
+    config = vf.taskset_config_type(name).model_validate({"id": name, **asked["arguments"]})
     taskset = vf.load_taskset(config)
     if limit is None and not taskset.bounded:
         yield {"endless": f"{type(taskset).__name__} is infinite"}
@@ -186,7 +185,7 @@ def main(asked: dict[str, Any]) -> None:
     with open(3, "w", encoding="utf-8") as report:
         module = import_module(asked["module"])
         way = v0 if version("verifiers").startswith("0.1.") else v1
-        for line in way(module, asked["arguments"], asked["limit"], asked["rows"]):
+        for line in way(module, asked):
             report.write(json.dumps(line) + "\n")
             count += 1
         report.write(json.dumps({"end": count}) + "\n")

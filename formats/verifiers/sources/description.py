@@ -483,7 +483,8 @@ def data_doubt(what: str, why: Unknown) -> Doubt:
     return executes(what, why)
 
 
-_HOOKS = ("env_response", "is_completed", "rollout", "setup_state", "get_model_response", "format_prompt")
+HOOKS = ("env_response", "is_completed", "rollout", "setup_state", "get_model_response", "format_prompt")
+"""Methods of an environment of v0 that one which overrides them answers the model by."""
 _TURNS = ("MultiTurnEnv", "TextArenaEnv", "ReasoningGymEnv", "GymEnv", "OpenEnvEnv", "RLMEnv", "BrowserEnv")
 _TOOLS = ("ToolEnv", "StatefulToolEnv", "MCPEnv")
 _BOXES = ("SandboxEnv", "PythonEnv", "CliAgentEnv", "HarborEnv")
@@ -491,7 +492,7 @@ _BOXES = ("SandboxEnv", "PythonEnv", "CliAgentEnv", "HarborEnv")
 
 def _hindrances(made: Instance, kind: str, own: str | None) -> list[Doubt]:
     """Why one reply does not do for the environment `made`."""
-    overridden = [name for name in _HOOKS if isinstance(made.made_of, Class) and made.made_of.find(name) is not None]
+    overridden = [name for name in HOOKS if isinstance(made.made_of, Class) and made.made_of.find(name) is not None]
     return hindrances(f"{made.where.file}:{made.where.line}", kind, own, overridden)
 
 

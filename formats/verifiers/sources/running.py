@@ -19,6 +19,7 @@ from envconvert.formats.execution import Execution, ExecutionError
 from envconvert.formats.probe import Framework
 from envconvert.formats.verifiers.sources.dataset import ROWS, Table
 from envconvert.formats.verifiers.sources.description import (
+    HOOKS,
     Description,
     Doubt,
     Environment,
@@ -48,12 +49,11 @@ class _Row(msgspec.Struct):
 
 
 class _Line(msgspec.Struct):
-    """One of the report: which, says the field that it has."""
+    """One of the report: which, says the field that it has; a row has none of these."""
 
     environment: Ran | None = None
     endless: str | None = None
     end: int | None = None
-    row: dict[str, Any] | None = None
 
 
 def can_run(found: Description) -> bool:
@@ -96,7 +96,13 @@ def framework(found: Description) -> Framework:
 
 def run(found: Description, root: Path, arguments: Mapping[str, Any], execution: Execution) -> Description:
     """`found`, the package at `root`, with what running it tells. Raises `ExecutionError`."""
-    asked = {"module": found.entry, "arguments": dict(arguments), "limit": execution.limit, "rows": ROWS}
+    asked = {
+        "module": found.entry,
+        "arguments": dict(arguments),
+        "limit": execution.limit,
+        "rows": ROWS,
+        "hooks": HOOKS,
+    }
     with as_file(files("envconvert.formats.verifiers") / "drivers" / "report_package.py") as driver:
         lines = execution.report(framework(found), driver, asked, root)
     told, rows = _read(lines)

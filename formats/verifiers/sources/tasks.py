@@ -101,6 +101,7 @@ def read(
     for id, (_, title, _) in zip(ids, members, strict=True):
         if id in chosen and title:
             sets.setdefault(title, []).append(id)
+    unread = (*_unread(found), *notes)
     return Taskset(
         name=name or local_name(found.name),
         version=found.version,
@@ -109,7 +110,7 @@ def read(
         source=TasksetSource(format=NAME, uri=printable(source.name), variant=arguments),
         ids=tuple(id for id in ids if id in chosen),
         sets={title: tuple(inside) for title, inside in sets.items()},
-        unread=(unread := (*_unread(found), *notes)),
+        unread=unread,
         packed=True,
         kind="reply",
         archives=archives,
